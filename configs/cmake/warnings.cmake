@@ -1,0 +1,14 @@
+# distrun_warnings: linked by every target of ours.  Warnings are errors.
+add_library(distrun_warnings INTERFACE)
+target_compile_options(distrun_warnings INTERFACE
+  -Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Werror -Werror=switch)
+
+if(DISTRUN_SANITIZE)
+  # Everywhere, so that no object of ours is left uninstrumented.
+  add_compile_options(-fsanitize=${DISTRUN_SANITIZE} -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer)
+  add_link_options(-fsanitize=${DISTRUN_SANITIZE})
+  if(DISTRUN_SANITIZE MATCHES "thread")
+    add_compile_options(-Wno-error=tsan)  # GCC cannot see through atomic_thread_fence.
+  endif()
+endif()
