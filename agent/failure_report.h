@@ -1,0 +1,66 @@
+// The failure report: who failed first and why, in the layout of torchrun's summary, extended by
+// the first failure's own last lines and by who was only a victim.
+//
+// The text is made by a pure function out of what the agent saw; the error files that Python
+// workers write (torch.distributed.elastic's `record`) are read and copied by the two functions
+// below it.
+#pragma once
+
+#include "agent/core/exit_status.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/result.h"
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+namespace distrun::agent {
+
+enum class EndRole {
+  first,    // the root cause: first in the kernel's order of exits
+  victim,   // failed by itself after the first, before it was told to stop
+  stopped,  // ended because we stopped it: no failure
+};
+
+// What a worker left in its error file.
+struct ErrorFile {
+  bool exists = false;         // there, and not empty
+  std::string problem;         // why it could not be understood; empty: it could
+  std::string message;         // "ValueError: ..."
+  std::string traceback;       // the call stack; empty: none given
+  std::int64_t timestamp = 0;  // seconds; 0: none given
+  std::string text;            // the file's bytes
+};
+
+struct WorkerEnd {
+  EndRole role = EndRole::first;
+  Rank rank;
+  LocalRank local_rank;
+  std::string host;
+  int pid = 0;
+  ExitStatus status;
+  std::chrono::system_clock::time_point ended;
+  std::string error_file;  // its path; empty: none was given to the worker
+  ErrorFile error;
+  std::vector<std::string> last_err;  // last lines of its stderr and stdout, oldest first
+  std::vector<std::string> last_out;
+  std::string err_log;  // file with all of its stderr and stdout; empty: there is none
+  std::string out_log;
+};
+
+struct FailureReport {
+  std::string name;             // Command::display_name
+  std::vector<WorkerEnd> ends;  // in the kernel's order of exits; exactly one is EndRole::first
+};
+
+// The report, ending in a newline.  Times are shown in the zone of TZ.
+std::string to_text(const FailureReport& report);
+
+// Reads at most 1 MiB.  Never fails: what is wrong with the file is in `problem`.
+ErrorFile read_error_file(const std::string& path);
+
+// Writes the root cause into the launcher's own error file (its TORCHELASTIC_ERROR_FILE), in the
+// same schema with the exit code added, for whoever launched the launcher.  Replaces what is there.
+Result<bool> write_root_cause(const FailureReport& report, const std::string& path);
+
+}  // namespace distrun::agent
