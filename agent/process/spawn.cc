@@ -1,0 +1,151 @@
+#include "agent/process/spawn.h"
+
+#include <boost/asio/detail/throw_error.hpp>  // before Process: its issue 318
+#include <boost/process/v2/posix/default_launcher.hpp>
+
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace distrun::agent {
+namespace {
+
+namespace process = boost::process::v2;
+
+struct SignalState {
+  sigset_t mask{};
+  bool pipe_was_ignored = false;
+};
+
+SignalState& remembered() {
+  static SignalState state;
+  return state;
+}
+
+// Runs between vfork and exec, in the parent's memory: system calls only, nothing that allocates or
+// locks.  Leaves behind at which stage it failed.
+struct ChildSetup {
+  const SpawnRequest& request;
+  const cpu_set_t* cpus;
+  pid_t parent;
+  ExecStage stage = ExecStage::fork;
+
+  template <class Launcher>
+  process::error_code on_exec_setup(Launcher&, const process::filesystem::path&,
+                                    const char* const*&) {
+    stage = ExecStage::session;
+    if (::setsid() < 0) return failed();
+    stage = ExecStage::parent_death_signal;
+    if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return failed();
+    if (::getppid() != parent) ::_exit(127);  // it died before the line above: nobody is left to tell
+    stage = ExecStage::signals;
+    struct sigaction pipe {};
+    pipe.sa_handler = remembered().pipe_was_ignored ? SIG_IGN : SIG_DFL;
+    if (::sigaction(SIGPIPE, &pipe, nullptr) != 0) return failed();
+    stage = ExecStage::cpus;
+    if (cpus != nullptr && ::sched_setaffinity(0, sizeof *cpus, cpus) != 0) return failed();
+    stage = ExecStage::streams;
+    if (!put(request.out, STDOUT_FILENO) || !put(request.err, STDERR_FILENO)) return failed();
+    stage = ExecStage::exec;
+    if (::sigprocmask(SIG_SETMASK, &remembered().mask, nullptr) != 0) return failed();
+    return {};
+  }
+
+ private:
+  static process::error_code failed() { return {errno, process::system_category()}; }
+  // Our own 1 and 2 are inherited as they are; all other descriptors of ours are close-on-exec.
+  static bool put(int from, int to) { return from == to || ::dup2(from, to) == to; }
+};
+
+// Boost.Process' launcher with vfork in place of fork: at 64 workers half of the time to start them
+// went into copying page tables.  Its own vfork_launcher cannot be used: it lets Asio prepare the
+// child (notify_fork) in what is still the parent's memory, and so breaks the parent's reactor.
+struct VforkLauncher : process::posix::default_launcher {
+  // The child's pid, or -1 and why.
+  std::pair<pid_t, int> operator()(const process::filesystem::path& executable,
+                                   const std::vector<std::string>& args, ChildSetup& setup) {
+    const char* const* argv = build_argv_(executable, args);
+    volatile int child_errno = 0;
+    const pid_t child = ::vfork();
+    if (child < 0) return {-1, errno};
+    if (child == 0) {
+      const process::error_code ec =
+          process::posix::detail::on_exec_setup(*this, executable, argv, setup);
+      if (ec) {
+        child_errno = ec.value();
+        ::_exit(127);
+      }
+      ::execve(executable.c_str(), const_cast<char* const*>(argv), const_cast<char* const*>(env));
+      child_errno = errno;
+      ::_exit(127);
+    }
+    if (child_errno == 0) return {child, 0};
+    ::waitpid(child, nullptr, 0);  // has ended: vfork returned because of _exit
+    return {-1, child_errno};
+  }
+};
+
+int open_pidfd(pid_t pid) {
+  return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
+}
+
+}  // namespace
+
+void remember_signal_state() {
+  ::sigprocmask(SIG_SETMASK, nullptr, &remembered().mask);
+  struct sigaction pipe {};
+  ::sigaction(SIGPIPE, nullptr, &pipe);
+  remembered().pipe_was_ignored = pipe.sa_handler == SIG_IGN;
+}
+
+boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request) {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  for (const int cpu : request.cpus) {
+    if (cpu < 0 || cpu >= CPU_SETSIZE) return SpawnError{ExecStage::cpus, EINVAL};
+    CPU_SET(static_cast<unsigned>(cpu), &cpus);
+  }
+  std::vector<const char*> environment;
+  environment.reserve(request.environment.size() + 1);
+  for (const std::string& variable : request.environment) environment.push_back(variable.c_str());
+  environment.push_back(nullptr);
+  const std::vector<std::string> arguments(request.argv.begin() + 1, request.argv.end());
+
+  ChildSetup setup{request, request.cpus.empty() ? nullptr : &cpus, ::getpid()};
+  VforkLauncher launcher;
+  launcher.env = environment.data();
+  const auto [pid, failure] = launcher(request.executable, arguments, setup);
+  if (pid < 0) return SpawnError{setup.stage, failure};
+  const int pidfd = open_pidfd(pid);
+  if (pidfd < 0) {
+    const int why = errno;
+    ::kill(-pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+    return SpawnError{ExecStage::pidfd, why};
+  }
+  return Spawned{pid, pidfd};
+}
+
+Result<std::string> find_program(const std::string& name, const std::string& path) {
+  if (name.find('/') != name.npos) return name;
+  std::string not_executable;
+  for (std::size_t begin = 0; begin <= path.size();) {
+    const std::size_t end = std::min(path.find(':', begin), path.size());
+    const std::string folder = path.substr(begin, end - begin);
+    std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
+    if (errno == EACCES && not_executable.empty()) not_executable = candidate;
+    begin = end + 1;
+  }
+  if (!not_executable.empty()) {
+    return Error{Errc::io, not_executable + ": not executable (chmod +x, or run it with an interpreter)"};
+  }
+  return Error{Errc::not_found, name + ": no such program in PATH (" + path + ")"};
+}
+
+}  // namespace distrun::agent

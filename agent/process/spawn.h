@@ -1,0 +1,48 @@
+// spawn: starts one worker and says at which stage it failed, if it did.  The only file that sees
+// Boost.Process.
+//
+// The worker leads its own session and process group, dies with the agent (parent-death signal), has
+// the signal mask and dispositions that the launcher was started with, and its streams and CPUs set.
+// When spawn returns, the program is running: an exec that failed is reported here, not by an exit
+// status.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "agent/core/exit_status.h"
+#include "runtime/base/result.h"
+
+namespace distrun::agent {
+
+struct SpawnRequest {
+  std::string executable;                // a path; find_program makes it out of a name
+  std::vector<std::string> argv;         // argv[0] included
+  std::vector<std::string> environment;  // "NAME=value"
+  int out = 1;                           // becomes fd 1 and 2 of the worker; 0 is inherited
+  int err = 2;
+  std::vector<int> cpus;  // empty: as ours
+};
+
+struct Spawned {
+  pid_t pid = 0;
+  int pidfd = -1;  // close-on-exec, owned by the caller
+};
+
+struct SpawnError {
+  ExecStage stage;
+  int errno_value = 0;
+};
+
+// The signal mask and dispositions of the program's start, to be given to workers.  Call first thing
+// in main.
+void remember_signal_state();
+
+boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request);
+
+// A name with a slash as it is; else the first executable of that name in `path` (as PATH).
+Result<std::string> find_program(const std::string& name, const std::string& path);
+
+}  // namespace distrun::agent
