@@ -4,13 +4,13 @@
 // read it.  Nothing here asks the machine: counts, paths and CPU sets are already resolved.
 #pragma once
 
+#include "runtime/base/time.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "runtime/base/time.h"
 
 namespace distrun::agent {
 
@@ -21,8 +21,8 @@ struct StreamSet {
   bool operator==(const StreamSet&) const = default;
 };
 
-// What a worker executes.  `argv[0]` is looked up in PATH if it has no slash.  In the arguments from
-// `first_script_argument` on, ${local_rank} is replaced (worker_env.h); those before are the
+// What a worker executes.  `argv[0]` is looked up in PATH if it has no slash.  In the arguments
+// from `first_script_argument` on, ${local_rank} is replaced (worker_env.h); those before are the
 // interpreter and its options and stay as they are.
 struct Command {
   std::vector<std::string> argv;
@@ -39,7 +39,8 @@ struct LogSpec {
   std::vector<bool> on_console;          // --local-ranks-filter: false keeps a rank off the console
   std::vector<std::string> out_filters;  // --duplicate-stdout-filters
   std::vector<std::string> err_filters;  // --duplicate-stderr-filters
-  std::string prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role local_rank]:"
+  std::string
+      prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role local_rank]:"
   bool operator==(const LogSpec&) const = default;
 };
 
@@ -58,8 +59,8 @@ struct Spec {
   // CPUs that a worker may use, one list per local rank; empty: as the launcher itself.
   std::vector<std::vector<int>> cpus;
 
-  // Signals that stop the job (--signals-to-handle), by number.  USR1, USR2 and CONT that are not in
-  // the list are passed through to the workers.
+  // Signals that stop the job (--signals-to-handle), by number.  USR1, USR2 and CONT that are not
+  // in the list are passed through to the workers.
   std::vector<int> stop_signals;
 
   // Where the workers' store listens: the address they are told (MASTER_ADDR) and its port, 0: any.

@@ -1,0 +1,124 @@
+// The Agent takes one node through the life of a job: it joins rounds, runs a WorkerGroup in each,
+// and decides after each whether there is another.
+//
+//   idle --Begin--> joining --Welcome--> launching --all spawned--> working
+//                    ^  |                    |                         |
+//                    |  | RoundFailed        | failure · operator      | failure · operator
+//                    |  | operator           | Disband                 | Disband · success
+//                    |  v                    v                         |
+//                    | done <-----------  draining  <------------------+
+//                    |       job is over     |
+//                    +-----------------------+
+//                            restart · Disband
+//
+// The rule that matters most: no group is started while anything of an older one is alive.
+//
+// Pure, as WorkerGroup is; not thread-safe; one owner.
+#pragma once
+
+#include "agent/core/events.h"
+#include "agent/core/restart_budget.h"
+#include "agent/core/spec.h"
+#include "agent/core/worker_group.h"
+#include "runtime/base/ids.h"
+#include "runtime/base/time.h"
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace distrun::agent {
+
+enum class AgentPhase { idle, joining, launching, working, draining, done };
+std::string_view to_string(AgentPhase phase);
+
+// Every legal change of phase; as kGroupEdges.
+inline constexpr std::array<std::pair<AgentPhase, AgentPhase>, 9> kAgentEdges{{
+    {AgentPhase::idle, AgentPhase::joining},
+    {AgentPhase::idle, AgentPhase::done},
+    {AgentPhase::joining, AgentPhase::launching},
+    {AgentPhase::joining, AgentPhase::done},
+    {AgentPhase::launching, AgentPhase::working},
+    {AgentPhase::launching, AgentPhase::draining},
+    {AgentPhase::working, AgentPhase::draining},
+    {AgentPhase::draining, AgentPhase::joining},
+    {AgentPhase::draining, AgentPhase::done},
+}};
+
+// Exit codes of a job that got no round, from sysexits.h where it has one that fits.
+int exit_code(RoundError error);  // timed_out 75, closed 69, refused 77, no_store 71
+
+// What an Agent needs of the Spec.
+struct AgentLimits {
+  int nproc = 1;
+  Duration grace = std::chrono::seconds(30);
+  Duration patience = kPatience;
+  RestartBudget::Limits restarts;
+  bool operator==(const AgentLimits&) const = default;
+};
+AgentLimits limits_of(const Spec& spec);
+
+struct AgentState {
+  AgentPhase phase = AgentPhase::idle;
+  std::optional<Assignment> assignment;  // of the last round; nullopt: none yet
+  int groups_started = 0;
+  int restarts = 0;
+  int stop_signo = 0;                 // the operator's first signal; 0: none
+  std::optional<JobVerdict> verdict;  // set exactly in done
+  GroupState group;                   // of the last round
+  bool operator==(const AgentState&) const = default;
+};
+
+class Agent {
+ public:
+  explicit Agent(AgentLimits limits);
+
+  // REQUIRES: `now` never goes backwards.
+  Effects handle(const Event& event, TimePoint now);
+  // When to send the next Tick; nullopt: nothing is pending.
+  std::optional<TimePoint> next_deadline() const;
+
+  AgentState state() const;
+  const AgentLimits& limits() const { return limits_; }
+  // For a progress line, without a copy.
+  AgentPhase phase() const { return phase_; }
+  int restarts() const { return budget_.spent(); }
+  const GroupState& group() const { return group_.state(); }
+
+ private:
+  void on(const Begin&);  // one overload per event
+  void on(const Welcome&);
+  void on(const RoundFailed&);
+  void on(const Disband&);
+  void on(const StopRequested&);
+  void on(const NoticeSignal&);
+  void on(const Spawned&);
+  void on(const SpawnFailed&);
+  void on(const Exited&);
+  void on(const LeftoversGone&);
+  void on(const Tick&);
+
+  void tell_group(const GroupEvent& event);  // and pass its effects on
+  void settle();                             // follow the group's phase
+  void group_ended();                        // another round, or the end
+  void enter(AgentPhase next);               // the only place where the phase changes
+  void join();
+  void finish(JobVerdict verdict);
+  std::optional<std::string> no_restart_because() const;
+  void say(Severity severity, std::string text);
+
+  AgentLimits limits_;
+  RestartBudget budget_;
+  WorkerGroup group_;
+  AgentPhase phase_ = AgentPhase::idle;
+  std::optional<Assignment> assignment_;
+  int groups_started_ = 0;
+  int stop_signo_ = 0;
+  std::optional<JobVerdict> verdict_;
+  TimePoint now_{};  // of the event in hand
+  Effects out_;
+};
+
+}  // namespace distrun::agent
