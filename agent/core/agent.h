@@ -94,7 +94,7 @@ class Agent {
   void on(const Disband&);
   void on(const StopRequested&);
   void on(const NoticeSignal&);
-  void on(const Spawned&);
+  void on(const SpawnDone&);
   void on(const SpawnFailed&);
   void on(const Exited&);
   void on(const LeftoversGone&);

@@ -42,14 +42,14 @@ enum class Part {
 };
 std::string_view to_string(Part part);
 
-struct WorkerEnd {
+struct Ending {
   LocalRank local_rank;
   Rank rank;
   int pid = 0;  // 0: never started
   ExitStatus status;
   Part part = Part::succeeded;
   TimePoint at;
-  bool operator==(const WorkerEnd&) const = default;
+  bool operator==(const Ending&) const = default;
 };
 
 // A worker that SIGKILL could not end within the patience: stuck in the kernel (D state).
@@ -65,8 +65,8 @@ enum class GroupResult { succeeded, failed, stopped };
 struct GroupVerdict {
   Generation generation;
   GroupResult result = GroupResult::stopped;
-  std::optional<WorkerEnd> first_failure;  // set exactly if failed
-  std::vector<WorkerEnd> ends;             // in kernel exit order
+  std::optional<Ending> first_failure;  // set exactly if failed
+  std::vector<Ending> ends;             // in kernel exit order
   std::vector<Abandoned> abandoned;
   bool leftovers_abandoned = false;  // descendants may be alive still
   // No worker ever worked: one could not be started, or all failed by themselves within kStartup.
@@ -90,7 +90,7 @@ struct JobVerdict {
   std::string why;  // one sentence, for the report's head
   int restarts = 0;
   int signo = 0;                           // interrupted: by this signal
-  std::optional<WorkerEnd> first_failure;  // failed: the cause
+  std::optional<Ending> first_failure;     // failed: the cause
   std::optional<GroupVerdict> last_group;  // of the last round, if one was started
   bool operator==(const JobVerdict&) const = default;
 };
@@ -98,7 +98,7 @@ struct JobVerdict {
 // ---- events: processes ------------------------------------------------------------------------
 
 // Answer to Spawn: the program runs (exec succeeded).
-struct Spawned {
+struct SpawnDone {
   Generation generation;
   LocalRank local_rank;
   int pid = 0;
@@ -167,14 +167,14 @@ struct NoticeSignal {
   int signo = 0;
 };
 
-using GroupEvent =
-    std::variant<Start, Stop, Escalate, Notify, Spawned, SpawnFailed, Exited, LeftoversGone, Tick>;
+using GroupEvent = std::variant<Start, Stop, Escalate, Notify, SpawnDone, SpawnFailed, Exited,
+                                LeftoversGone, Tick>;
 using Event = std::variant<Begin, Welcome, RoundFailed, Disband, StopRequested, NoticeSignal,
-                           Spawned, SpawnFailed, Exited, LeftoversGone, Tick>;
+                           SpawnDone, SpawnFailed, Exited, LeftoversGone, Tick>;
 
 // ---- effects: processes ------------------------------------------------------------------------
 
-// Start this worker.  Owed: Spawned or SpawnFailed.  One at a time, in order of local rank.
+// Start this worker.  Owed: SpawnDone or SpawnFailed.  One at a time, in order of local rank.
 struct Spawn {
   Generation generation;
   LocalRank local_rank;
@@ -211,7 +211,7 @@ struct Say {  // one sentence for the log
 };
 // The group's first failure, as soon as it is known.
 struct FirstFailure {
-  WorkerEnd end;
+  Ending end;
   bool operator==(const FirstFailure&) const = default;
 };
 struct Ended {
@@ -240,7 +240,7 @@ struct StartGroup {
 // A worker failed first on this node: tell the other nodes at once.
 struct Report {
   Generation generation;
-  WorkerEnd failure;
+  Ending failure;
   bool operator==(const Report&) const = default;
 };
 // The round is over here and nothing of it is alive, but what the verdict calls abandoned.

@@ -11,30 +11,27 @@
 
 namespace distrun::agent {
 
-// What a new process has to get through before the worker's program runs, in this order.  A spawn
-// that fails names the stage, so that "No such file" is never about an unknown thing.
+// What a new process has to get through before the worker's program runs.  A spawn that fails names
+// the stage, so that "No such file or directory" is never about an unknown thing.
 enum class ExecStage {
-  log_file,      // the agent: opening the worker's output files
-  pipe,          // the agent: pipes for output and for the exec error
-  fork,          // the agent: making the process, and its pidfd
-  session,       // the child: its own session and process group
-  parent_death,  // the child: dying with the agent
-  cpus,          // the child: its CPU set and memory policy
-  signals,       // the child: signal mask and dispositions
-  stdio,         // the child: stdin, stdout, stderr
-  chdir,         // the child: the working directory
-  exec,          // the child: the program itself
+  log_file,             // the agent: opening the worker's output files
+  pipe,                 // the agent: pipes for output
+  fork,                 // the agent: making the process
+  pidfd,                // the agent: a handle on it
+  session,              // the child: its own session and process group
+  parent_death_signal,  // the child: dying with the agent
+  signals,              // the child: signal mask and dispositions
+  cpus,                 // the child: its CPU set and memory policy
+  streams,              // the child: stdin, stdout, stderr
+  chdir,                // the child: the working directory
+  exec,                 // the child: the program itself
 };
 inline constexpr std::array kExecStageTexts{
-    std::string_view{"open its log file"},
-    std::string_view{"make its pipes"},
-    std::string_view{"fork"},
-    std::string_view{"make its session"},
-    std::string_view{"tie it to the agent's life"},
-    std::string_view{"set its CPUs"},
-    std::string_view{"reset its signals"},
-    std::string_view{"set its stdin, stdout and stderr"},
-    std::string_view{"chdir"},
+    std::string_view{"log file"},       std::string_view{"pipe"},
+    std::string_view{"fork"},           std::string_view{"pidfd"},
+    std::string_view{"session"},        std::string_view{"parent-death signal"},
+    std::string_view{"signal mask"},    std::string_view{"CPU affinity"},
+    std::string_view{"output streams"}, std::string_view{"chdir"},
     std::string_view{"exec"},
 };
 static_assert(kExecStageTexts.size() == static_cast<std::size_t>(ExecStage::exec) + 1,

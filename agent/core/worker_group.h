@@ -71,8 +71,8 @@ struct Worker {
 struct GroupState {
   GroupPhase phase = GroupPhase::idle;
   std::vector<Worker> workers;  // by local rank
-  std::vector<WorkerEnd> ends;  // in order of exit
-  std::optional<WorkerEnd> first_failure;
+  std::vector<Ending> ends;     // in order of exit
+  std::optional<Ending> first_failure;
   std::optional<TimePoint> started_at;
 
   // First attempt only.  A worker that fails by itself within kStartup may be the first of all: a
@@ -110,7 +110,7 @@ class WorkerGroup {
   void on(const Stop&);
   void on(const Escalate&);
   void on(const Notify&);
-  void on(const Spawned&);
+  void on(const SpawnDone&);
   void on(const SpawnFailed&);
   void on(const Exited&);
   void on(const LeftoversGone&);
