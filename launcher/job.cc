@@ -1,0 +1,278 @@
+#include "launcher/job.h"
+
+#include "launcher/program.h"
+#include "launcher/stop_signals.h"
+#include "launcher/text.h"
+#include "runtime/base/check.h"
+
+#include <algorithm>
+#include <filesystem>
+
+namespace distrun::launcher {
+namespace {
+
+constexpr Duration kShutdownTimeout = std::chrono::seconds(30);
+
+// A job that torchrun would turn into its single-node mode: a private rendezvous with a fresh id.
+bool is_private(const Options& options) {
+  return options.standalone ||
+         (options.backend == Backend::fixed && !options.endpoint && !options.master_port);
+}
+
+class JobMaker {
+ public:
+  JobMaker(const Options& options, const Machine& machine, const Environment& environment)
+      : options_(options), machine_(machine), environment_(environment) {}
+
+  Result<Job> run() {
+    using Step = Result<void> (JobMaker::*)();
+    // Cheap and general complaints first: who mistypes --nnodes need not hear of the script.
+    for (const Step step :
+         {&JobMaker::refuse_what_cannot_be, &JobMaker::workers, &JobMaker::program,
+          &JobMaker::placement, &JobMaker::devices, &JobMaker::stopping, &JobMaker::output}) {
+      if (const auto done = (this->*step)(); !done) return done.error();
+    }
+    identity();
+    environment();
+    return std::move(job_);
+  }
+
+ private:
+  static Error wrong(std::string text) { return Error{Errc::invalid_argument, std::move(text)}; }
+  static Error unsupported(std::string text) { return Error{Errc::unsupported, std::move(text)}; }
+  void warn(std::string text) { job_.warnings.push_back(std::move(text)); }
+
+  Result<void> refuse_what_cannot_be() {
+    if (options_.max_nodes > 1) {
+      return unsupported("--nnodes: " + std::to_string(options_.min_nodes) + ":" +
+                         std::to_string(options_.max_nodes) +
+                         ": this version runs jobs of one node; the rendezvous between nodes is "
+                         "not in it yet");
+    }
+    if (!options_.logs_specs.empty()) {
+      return unsupported("--logs-specs: " + quote(options_.logs_specs) +
+                         " names a Python class, which cannot be loaded here; leave it out and use "
+                         "--log-dir, --redirects and --tee");
+    }
+    if (options_.no_python && options_.module) {
+      return wrong("--module and --no-python cannot be given together");
+    }
+    if (options_.verbose && options_.quiet) {
+      return wrong("--verbose and --quiet cannot be given together");
+    }
+    // torchrun's c10d gives ranks itself and does not look at the option.
+    if (options_.node_rank != 0 && !options_.standalone && options_.backend == Backend::fixed) {
+      return wrong("--node-rank: " + std::to_string(options_.node_rank) +
+                   ", but a job of one node has only node rank 0");
+    }
+    if (options_.event_log_handler != "null") {
+      warn("--event-log-handler: " + quote(options_.event_log_handler) +
+           (options_.event_log_handler == "console"
+                ? " is not available; --log-format json tells the same events"
+                : " is a Python plug-in and cannot be loaded here; no events are sent"));
+    }
+    if (options_.run_path) {
+      warn("--run-path: the script runs in an interpreter of its own, as without the option");
+    }
+    return {};
+  }
+
+  Result<void> workers() {
+    const Nproc& asked = options_.nproc;
+    const Gpus& gpus = machine_.gpus;
+    // CUDA lets a process use one MIG slice, so that only virtual ranks can use several.
+    const int visible =
+        options_.virtual_local_rank ? std::max(gpus.count, gpus.mig_slices) : gpus.count;
+    switch (asked.kind) {
+      case Nproc::Kind::count:
+        job_.spec.nproc = asked.count;
+        return {};
+      case Nproc::Kind::cpu:
+        break;
+      case Nproc::Kind::gpu:
+        if (visible == 0) return wrong("--nproc-per-node: gpu: no GPU found; " + gpus.found);
+        [[fallthrough]];
+      case Nproc::Kind::automatic:
+        if (visible > 0) {
+          job_.spec.nproc = visible;
+          job_.notes.push_back(std::to_string(visible) + " workers, one per GPU; " + gpus.found);
+          return {};
+        }
+        break;
+    }
+    job_.spec.nproc = usable_cpus(machine_);
+    job_.notes.push_back(
+        std::to_string(job_.spec.nproc) + " workers, one per usable CPU (" +
+        std::to_string(machine_.cpus.size()) + " allowed" +
+        (machine_.cpu_quota ? ", cgroup quota " + std::to_string(*machine_.cpu_quota) : "") + ")" +
+        (asked.kind == Nproc::Kind::automatic ? "; no GPU found: " + gpus.found : ""));
+    return {};
+  }
+
+  Result<void> program() {
+    auto found = find_program(options_, environment_, machine_.working_folder);
+    if (!found) return found.error();
+    job_.spec.command = std::move(found->command);
+    for (std::string& warning : found->warnings) warn(std::move(warning));
+    return {};
+  }
+
+  Result<void> placement() {
+    if (!options_.numa_binding) return {};
+    auto cpus = bind_workers(*options_.numa_binding, job_.spec.nproc, machine_.topology);
+    if (!cpus) return Error{cpus.error().code, "--numa-binding: " + cpus.error().detail};
+    job_.spec.cpus = std::move(*cpus);
+    return {};
+  }
+
+  Result<void> devices() {
+    job_.spec.virtual_local_rank = options_.virtual_local_rank;
+    if (!options_.virtual_local_rank) return {};
+    const auto visible = lookup(environment_, "CUDA_VISIBLE_DEVICES");
+    if (!visible) return {};  // then worker i gets device i
+    const auto entries = static_cast<int>(split(*visible, ',').size());
+    if (trim(*visible).empty() || entries < job_.spec.nproc) {
+      return wrong("--virtual-local-rank: CUDA_VISIBLE_DEVICES " + quote(*visible) +
+                   " has fewer devices than there are workers (" + std::to_string(job_.spec.nproc) +
+                   ")");
+    }
+    return {};
+  }
+
+  Result<void> stopping() {
+    job_.spec.max_restarts = options_.max_restarts;
+    StopSignals signals = parse_stop_signals(options_.signals_to_handle);
+    job_.spec.stop_signals = std::move(signals.numbers);
+    for (std::string& warning : signals.warnings) warn(std::move(warning));
+
+    job_.spec.grace = options_.shutdown_timeout.value_or(kShutdownTimeout);
+    const auto variable = lookup(environment_, "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    if (!options_.shutdown_timeout && variable) {
+      const auto seconds = parse_seconds(*variable);
+      if (!seconds) {
+        return wrong("TORCH_ELASTIC_SHUTDOWN_TIMEOUT: not a number of seconds from 0 up: " +
+                     quote(*variable));
+      }
+      job_.spec.grace = *seconds;
+    }
+    return {};
+  }
+
+  Result<void> output() {
+    const int nproc = job_.spec.nproc;
+    agent::LogSpec& log = job_.spec.log;
+    if (!options_.log_dir.empty()) {
+      // A worker may change its folder; the path of its error file must still hold.
+      const std::filesystem::path folder =
+          std::filesystem::path(machine_.working_folder) / options_.log_dir;
+      log.base_dir = folder.lexically_normal().string();
+    }
+    log.redirects = expand(options_.redirects, nproc);
+    log.tee = expand(options_.tee, nproc);
+    for (const auto& [name, redirects] :
+         {std::pair{"--redirects", &options_.redirects}, std::pair{"--tee", &options_.tee}}) {
+      for (const auto& [rank, streams] : redirects->by_rank) unless_worker(name, rank);
+    }
+    log.on_console.assign(static_cast<std::size_t>(nproc), !options_.local_ranks_filter);
+    if (options_.local_ranks_filter) {
+      for (const int rank : *options_.local_ranks_filter) {
+        if (rank < nproc) log.on_console[static_cast<std::size_t>(rank)] = true;
+        unless_worker("--local-ranks-filter", rank);
+      }
+    }
+    log.out_filters = options_.stdout_filters;
+    log.err_filters = options_.stderr_filters;
+    log.prefix_template =
+        lookup(environment_, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+
+    job_.inherit_console =
+        options_.console == Console::inherit ||
+        (options_.console == Console::automatic && nproc == 1 && machine_.terminal);
+    job_.quiet = options_.quiet;
+    job_.log.format = options_.log_format;
+    job_.log.level = level();
+    return {};
+  }
+
+  void unless_worker(std::string_view option, int rank) {
+    if (rank >= job_.spec.nproc) {
+      warn(std::string(option) + ": there is no local rank " + std::to_string(rank) +
+           "; the last one is " + std::to_string(job_.spec.nproc - 1));
+    }
+  }
+
+  log::Level level() const {
+    if (options_.verbose) return log::Level::debug;
+    if (options_.quiet) return log::Level::warning;
+    // torchrun's variable.  Programs of all kinds share it, so that a word we do not know is
+    // theirs.
+    const std::string_view asked = lookup(environment_, "LOGLEVEL").value_or("");
+    if (asked == "DEBUG") return log::Level::debug;
+    if (asked == "WARNING") return log::Level::warning;
+    if (asked == "ERROR" || asked == "CRITICAL") return log::Level::error;
+    return log::Level::info;
+  }
+
+  void identity() {
+    agent::Spec& spec = job_.spec;
+    spec.role = options_.role;
+    if (options_.rdzv_id) {
+      spec.run_id = options_.rdzv_id->empty() ? machine_.fresh_id : *options_.rdzv_id;
+    } else {
+      spec.run_id = is_private(options_) ? machine_.fresh_id : "none";
+    }
+
+    // The endpoint of static is the workers' store; that of c10d would be the rendezvous, which a
+    // job of one node does not have.
+    const bool fixed = options_.backend == Backend::fixed && !options_.standalone;
+    spec.master_addr = fixed && options_.endpoint ? options_.endpoint->host
+                       : options_.master_addr     ? *options_.master_addr
+                                                  : options_.local_addr.value_or("127.0.0.1");
+    // One address instead of the two that the name stands for: the store listens on one.
+    if (spec.master_addr == "localhost") spec.master_addr = "127.0.0.1";
+    spec.master_port = fixed && options_.endpoint && options_.endpoint->port
+                           ? *options_.endpoint->port
+                           : options_.master_port.value_or(0);
+  }
+
+  void environment() {
+    agent::Spec& spec = job_.spec;
+    spec.environment.reserve(environment_.size() + 2);
+    for (const auto& [name, value] : environment_) {
+      if (name != "TORCHELASTIC_SIGNALS_TO_HANDLE") spec.environment.emplace_back(name, value);
+    }
+    spec.environment.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", options_.signals_to_handle);
+    if (spec.nproc > 1 && environment_.count("OMP_NUM_THREADS") == 0) {
+      spec.environment.emplace_back("OMP_NUM_THREADS", "1");
+      job_.notes.push_back(
+          "OMP_NUM_THREADS is 1 in each worker, so that they do not overload the machine; set it "
+          "to "
+          "choose another number");
+    }
+  }
+
+  const Options& options_;
+  const Machine& machine_;
+  const Environment& environment_;
+  Job job_;
+};
+
+}  // namespace
+
+Wanted wanted(const Options& options) {
+  Wanted result;
+  const Nproc::Kind kind = options.nproc.kind;
+  const bool bound = options.numa_binding.has_value();
+  result.gpus = kind == Nproc::Kind::gpu || kind == Nproc::Kind::automatic || bound;
+  result.cpus = kind == Nproc::Kind::cpu || kind == Nproc::Kind::automatic || bound;
+  result.topology = bound;
+  return result;
+}
+
+Result<Job> make_job(const Options& options, const Machine& machine,
+                     const Environment& environment) {
+  DISTRUN_CHECK(options.action == Action::run);
+  return JobMaker(options, machine, environment).run();
+}
+
+}  // namespace distrun::launcher

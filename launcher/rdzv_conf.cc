@@ -1,0 +1,127 @@
+#include "launcher/rdzv_conf.h"
+
+#include "launcher/text.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+
+namespace distrun::launcher {
+namespace {
+
+constexpr int kSecondsMax = 365 * 24 * 3600;
+
+// Empty: taken.  Else what the value should have been.
+using Complaint = std::string_view;
+
+Complaint seconds(Duration& field, std::string_view value) {
+  const auto n = parse_int(value, 1, kSecondsMax);
+  if (!n) return "not a whole number of seconds from 1 up";
+  field = std::chrono::seconds(*n);
+  return {};
+}
+
+Complaint one_of(std::string& field, std::string_view value, std::string_view a, std::string_view b,
+                 Complaint otherwise) {
+  if (value != a && value != b) return otherwise;
+  field = value;
+  return {};
+}
+
+Complaint text(std::string& field, std::string_view value) {
+  field = value;
+  return {};
+}
+
+Complaint boolean(std::optional<bool>& field, std::string_view value) {
+  std::string lower(value);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  const auto is = [&lower](std::string_view word) { return lower == word; };
+  if (is("1") || is("true") || is("t") || is("yes") || is("y")) {
+    field = true;
+  } else if (is("0") || is("false") || is("f") || is("no") || is("n")) {
+    field = false;
+  } else {
+    return "neither true nor false";
+  }
+  return {};
+}
+
+Complaint attempts(int& field, std::string_view value) {
+  const auto n = parse_int(value, 1, 1'000'000);
+  if (!n) return "not a whole number from 1 to 1000000";
+  field = static_cast<int>(*n);
+  return {};
+}
+
+struct Key {
+  std::string_view name;
+  Complaint (*set)(RdzvConf&, std::string_view);
+};
+
+using C = RdzvConf;
+using V = std::string_view;
+constexpr std::array kKeys{
+    Key{"timeout", [](C& c, V v) { return seconds(c.timeout, v); }},
+    Key{"join_timeout", [](C& c, V v) { return seconds(c.join_timeout, v); }},
+    Key{"last_call_timeout", [](C& c, V v) { return seconds(c.last_call_timeout, v); }},
+    Key{"close_timeout", [](C& c, V v) { return seconds(c.close_timeout, v); }},
+    Key{"heartbeat_timeout", [](C& c, V v) { return seconds(c.heartbeat_timeout, v); }},
+    Key{"keep_alive_interval", [](C& c, V v) { return seconds(c.keep_alive_interval, v); }},
+    Key{"keep_alive_max_attempt", [](C& c, V v) { return attempts(c.keep_alive_max_attempt, v); }},
+    Key{"is_host", [](C& c, V v) { return boolean(c.is_host, v); }},
+    Key{"read_timeout", [](C& c, V v) { return seconds(c.read_timeout, v); }},
+    Key{"store_type",
+        [](C& c, V v) { return one_of(c.store_type, v, "tcp", "file", "neither tcp nor file"); }},
+    Key{"protocol",
+        [](C& c, V v) { return one_of(c.protocol, v, "http", "https", "neither http nor https"); }},
+    Key{"ssl_cert", [](C& c, V v) { return text(c.ssl_cert, v); }},
+    Key{"ssl_cert_key", [](C& c, V v) { return text(c.ssl_cert_key, v); }},
+    Key{"ca_cert", [](C& c, V v) { return text(c.ca_cert, v); }},
+    Key{"cert", [](C& c, V v) { return text(c.cert, v); }},
+    Key{"key", [](C& c, V v) { return text(c.key, v); }},
+    Key{"cacert", [](C& c, V v) { return text(c.cacert, v); }},
+    Key{"etcd_prefix", [](C& c, V v) { return text(c.etcd_prefix, v); }},
+};
+
+Error wrong(std::string text) {
+  return Error{Errc::invalid_argument, std::move(text)};
+}
+
+}  // namespace
+
+std::vector<std::string_view> rdzv_conf_keys() {
+  std::vector<std::string_view> names;
+  for (const Key& key : kKeys) names.push_back(key.name);
+  return names;
+}
+
+Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
+  RdzvConf conf;
+  if (trim(text).empty()) return conf;
+  for (const std::string_view part : split(text, ',')) {
+    const std::size_t equals = part.find('=');
+    const std::string_view name = trim(part.substr(0, equals));
+    if (name.empty()) {
+      return wrong("not a list such as join_timeout=600,is_host=true: " + quote(text));
+    }
+    const std::string_view value =
+        equals == std::string_view::npos ? std::string_view() : trim(part.substr(equals + 1));
+    const auto* key =
+        std::find_if(kKeys.begin(), kKeys.end(), [name](const Key& k) { return k.name == name; });
+    if (key == kKeys.end()) {
+      const std::string_view close = nearest(name, rdzv_conf_keys());
+      return wrong("unknown key " + quote(name) +
+                   (close.empty() ? "" : " (did you mean " + std::string(close) + "?)") +
+                   "; the known ones are " + join(rdzv_conf_keys(), ", "));
+    }
+    if (value.empty()) return wrong(std::string(name) + " has no value");
+    if (const Complaint complaint = key->set(conf, value); !complaint.empty()) {
+      return wrong(std::string(name) + ": " + std::string(complaint) + ": " + quote(value));
+    }
+  }
+  return conf;
+}
+
+}  // namespace distrun::launcher

@@ -1,0 +1,43 @@
+// RdzvConf: the text of --rdzv-conf, "key=value,key=value", as typed values.
+//
+// torchrun keeps keys it does not know and ignores them; here an unknown key is an error that lists
+// the known ones, because a misspelt timeout is otherwise found hours later.  A key that is given
+// twice keeps its last value.  One-node jobs have no use for most of this: it is checked all the
+// same, and kept for the rendezvous between nodes.
+#pragma once
+
+#include "runtime/base/result.h"
+#include "runtime/base/time.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace distrun::launcher {
+
+struct RdzvConf {
+  Duration timeout = std::chrono::seconds(900);
+  Duration join_timeout = std::chrono::seconds(600);
+  Duration last_call_timeout = std::chrono::seconds(30);
+  Duration close_timeout = std::chrono::seconds(30);
+  Duration heartbeat_timeout = std::chrono::seconds(5);
+  Duration keep_alive_interval = std::chrono::seconds(5);
+  int keep_alive_max_attempt = 3;
+  Duration read_timeout = std::chrono::seconds(60);
+  std::optional<bool> is_host;     // nullopt: decided by who owns the endpoint's address
+  std::string store_type = "tcp";  // or "file"
+  std::string protocol = "http";   // or "https"
+  std::string ssl_cert, ssl_cert_key, ca_cert;  // files, etcd-v2's names
+  std::string cert, key, cacert;                // files, etcd's names
+  std::string etcd_prefix = "/torchelastic/p2p";
+  bool operator==(const RdzvConf&) const = default;
+};
+
+// Empty text gives the defaults.  The error's text does not name the option; the caller does.
+Result<RdzvConf> parse_rdzv_conf(std::string_view text);
+
+// In the order of the documentation.
+std::vector<std::string_view> rdzv_conf_keys();
+
+}  // namespace distrun::launcher
