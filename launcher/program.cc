@@ -72,15 +72,16 @@ class Finder {
     const File file = look_at(target);
     const bool script = target.ends_with(".py");
     if (file == File::missing) {
-      if (!script && target.find('/') == std::string::npos &&
-          !in_path(target, environment_, folder_).path.empty()) {
-        return directly(target);
+      if (!script && target.find('/') == std::string::npos) {
+        Found found = in_path(target, environment_, folder_);
+        if (!found.path.empty()) return directly(target, std::move(found.path));
       }
       return not_found(target, " in " + folder_);
     }
     if (file == File::executable && !script && !options_.run_path) {
       // A name without a slash would be looked up in PATH.
-      return directly(target.find('/') == std::string::npos ? "./" + target : target);
+      const std::string path = target.find('/') == std::string::npos ? "./" + target : target;
+      return directly(path, path);
     }
     return as_python(target);
   }
@@ -89,8 +90,8 @@ class Finder {
   Result<Program> as_program() {
     const std::string& target = options_.target;
     if (target.find('/') == std::string::npos) {
-      const Found found = in_path(target, environment_, folder_);
-      if (!found.path.empty()) return directly(target);
+      Found found = in_path(target, environment_, folder_);
+      if (!found.path.empty()) return directly(target, std::move(found.path));
       if (found.seen) return not_executable(target);
       const bool here = look_at(target) != File::missing;
       return not_found(target, here ? " in PATH; write ./" + target + " for the file in " + folder_
@@ -98,7 +99,7 @@ class Finder {
     }
     switch (look_at(target)) {
       case File::executable:
-        return directly(target);
+        return directly(target, target);
       case File::other:
         return not_executable(target);
       case File::missing:
@@ -107,8 +108,9 @@ class Finder {
     return not_found(target, target.front() == '/' ? "" : " in " + folder_);
   }
 
-  Result<Program> directly(std::string argv0) {
+  Result<Program> directly(std::string argv0, std::string executable) {
     agent::Command command;
+    command.executable = std::move(executable);
     command.argv.push_back(std::move(argv0));
     command.first_script_argument = 1;
     command.display_name = options_.target;
@@ -119,6 +121,7 @@ class Finder {
     auto python = interpreter();
     if (!python) return python.error();
     agent::Command command;
+    command.executable = *python;
     command.argv.push_back(std::move(*python));
     command.argv.emplace_back("-u");
     if (options_.module) command.argv.emplace_back("-m");

@@ -21,10 +21,10 @@ struct StreamSet {
   bool operator==(const StreamSet&) const = default;
 };
 
-// What a worker executes.  `argv[0]` is looked up in PATH if it has no slash.  In the arguments
-// from `first_script_argument` on, ${local_rank} is replaced (worker_env.h); those before are the
-// interpreter and its options and stay as they are.
+// What a worker executes.  In the arguments from `first_script_argument` on, ${local_rank} is
+// replaced (worker_env.h); those before are the interpreter and its options and stay as they are.
 struct Command {
+  std::string executable;  // path of the program; argv[0] is how it was called
   std::vector<std::string> argv;
   std::size_t first_script_argument = 1;
   std::string display_name;  // in titles and logs: the script, module or program
@@ -50,6 +50,8 @@ struct Spec {
   Command command;
   int nproc = 1;
   int max_restarts = 0;
+  std::optional<Duration>
+      restart_window;  // count only restarts within it; nullopt: all of the job's
   Duration grace = std::chrono::seconds(30);  // between the stop signal and SIGKILL, in every stop
 
   // The environment that workers inherit, as NAME and value; worker_env.h lays its own over it.
