@@ -1,0 +1,32 @@
+// distrund: the store as a daemon of its own.  Serves until it is told to stop.
+#include "apps/distrund/options.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/signal_set.hpp>
+
+#include <csignal>
+#include <exception>
+
+int main(int argc, char** argv) try {
+  using namespace distrun;
+  int exit_code = daemon::kStopped;
+  const auto options = daemon::parse_options(argc, argv, exit_code);
+  if (!options) return exit_code;
+  log::start(options->log);
+
+  boost::asio::io_context io(1);
+  auto server = rendezvous::StoreServer::listen(io, options->store);
+  if (!server) {
+    log::error(server.error().detail);
+    return server.error().code == Errc::invalid_argument ? daemon::kUsage : daemon::kCannotListen;
+  }
+  log::info("listening on " + (*server)->endpoint());
+
+  boost::asio::signal_set signals(io, SIGINT, SIGTERM);
+  signals.async_wait([&](const boost::system::error_code&, int) { (*server)->close(); });
+  io.run();
+  return daemon::kStopped;
+} catch (const std::exception& fault) {
+  distrun::log::error(fault.what());
+  return distrun::daemon::kInternal;
+}

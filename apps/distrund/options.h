@@ -1,0 +1,26 @@
+// distrund's command line.  The only file here that sees CLI11 is options.cc.
+#pragma once
+
+#include "rendezvous/server/store_server.h"
+#include "runtime/base/log.h"
+
+#include <optional>
+
+namespace distrun::daemon {
+
+// Exit statuses, as --help lists them; the launcher's (launcher/exit_code.h) mean the same.
+inline constexpr int kStopped = 0;
+inline constexpr int kUsage = 2;
+inline constexpr int kInternal = 70;
+inline constexpr int kCannotListen = 71;
+
+struct Options {
+  rendezvous::StoreServerOptions store;
+  log::Options log;
+};
+
+// Nullopt: there is nothing to serve; `exit_code` says how it went, and what was to be said
+// (--help, --version, a usage error) has been said.
+std::optional<Options> parse_options(int argc, char** argv, int& exit_code);
+
+}  // namespace distrun::daemon
