@@ -66,6 +66,7 @@ struct AgentState {
   int groups_started = 0;
   int restarts = 0;
   int stop_signo = 0;                 // the operator's first signal; 0: none
+  int stop_orders = 0;                // SIGINT and SIGTERM among the operator's signals
   std::optional<JobVerdict> verdict;  // set exactly in done
   GroupState group;                   // of the last round
   bool operator==(const AgentState&) const = default;
@@ -105,8 +106,9 @@ class Agent {
   void group_ended();                        // another round, or the end
   void enter(AgentPhase next);               // the only place where the phase changes
   void join();
+  JobVerdict interrupted() const;
   void finish(JobVerdict verdict);
-  std::optional<std::string> no_restart_because() const;
+  std::optional<std::string> no_restart_because(const GroupVerdict& ended) const;
   void say(Severity severity, std::string text);
 
   AgentLimits limits_;
@@ -116,6 +118,7 @@ class Agent {
   std::optional<Assignment> assignment_;
   int groups_started_ = 0;
   int stop_signo_ = 0;
+  int stop_orders_ = 0;
   std::optional<JobVerdict> verdict_;
   TimePoint now_{};  // of the event in hand
   Effects out_;

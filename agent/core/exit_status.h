@@ -70,7 +70,8 @@ std::string to_text(const ExitStatus& status);
 std::string signal_name(int signo);
 
 // What a shell would say: n for exit status n, 128+s for signal s, 127 for a program that was not
-// found, 126 for one that cannot be executed, 125 for a worker that failed before its exec.
+// found, 126 for one that cannot be executed; 71 (EX_OSERR) for a spawn that failed before its
+// exec.
 int process_exit_code(const ExitStatus& status);
 
 // The process did this to itself: it exited, or crashed (SIGSEGV, SIGABRT…).  False for a signal

@@ -86,7 +86,8 @@ struct GroupState {
   std::optional<TimePoint> kill_at;     // set exactly in stopping, before SIGKILL
   std::optional<TimePoint> give_up_at;  // set exactly in stopping, after SIGKILL
   int leftovers_request = 0;            // the last StopLeftovers; 0: none yet
-  bool leftovers_gone = false;          // and it was answered after the last worker was gone
+  bool last_look = false;               // it was made when no worker was left: its answer counts
+  bool leftovers_gone = false;          // and that is the answer
 
   bool operator==(const GroupState&) const = default;
 };
@@ -121,6 +122,7 @@ class WorkerGroup {
 
   void spawn_next();
   void record_end(LocalRank local_rank, const ExitStatus& status);
+  void hold_or_not(const Ending& end);
   void begin_stop(int signo);
   void signal(LocalRank local_rank, int signo);
   void kill();
@@ -128,6 +130,8 @@ class WorkerGroup {
   void give_up();
 
   bool ours(Generation generation) const { return generation == limits_.generation; }
+  bool in_work() const;  // starting or running
+  bool holding() const;
   bool any(WorkerPhase phase) const;
   bool all_gone() const;  // nobody spawning or alive
   Worker& worker(LocalRank local_rank);
