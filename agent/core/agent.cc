@@ -94,7 +94,7 @@ void Agent::on(const Welcome& welcome) {
                           std::to_string(a.base_rank.value) + " to " +
                           std::to_string(a.base_rank.value + limits_.nproc - 1) + " of " +
                           std::to_string(a.world_size) + " start here");
-  out_.push_back(StartGroup{a});
+  out_.emplace_back(StartGroup{a});
   tell_group(Start{});
 }
 
@@ -171,11 +171,11 @@ namespace {
 struct PassOn {
   Effects& out;
   Generation generation;
-  void operator()(FirstFailure& e) const { out.push_back(Report{generation, std::move(e.end)}); }
-  void operator()(Ended& e) const { out.push_back(GroupEnded{std::move(e.verdict)}); }
+  void operator()(FirstFailure& e) const { out.emplace_back(Report{generation, std::move(e.end)}); }
+  void operator()(Ended& e) const { out.emplace_back(GroupEnded{std::move(e.verdict)}); }
   template <class E>
   void operator()(E& e) const {
-    out.push_back(std::move(e));
+    out.emplace_back(std::move(e));
   }
 };
 
@@ -270,7 +270,7 @@ void Agent::enter(AgentPhase next) {
 
 void Agent::join() {
   enter(AgentPhase::joining);
-  out_.push_back(Join{budget_.spent()});
+  out_.emplace_back(Join{budget_.spent()});
 }
 
 JobVerdict Agent::interrupted() const {
@@ -288,12 +288,12 @@ void Agent::finish(JobVerdict verdict) {
   verdict.restarts = budget_.spent();
   if (groups_started_ > 0) verdict.last_group = group_.verdict();
   verdict_ = verdict;
-  if (joined) out_.push_back(Leave{verdict.result});
-  out_.push_back(Finish{std::move(verdict)});
+  if (joined) out_.emplace_back(Leave{verdict.result});
+  out_.emplace_back(Finish{std::move(verdict)});
 }
 
 void Agent::say(Severity severity, std::string text) {
-  out_.push_back(Say{severity, std::move(text)});
+  out_.emplace_back(Say{severity, std::move(text)});
 }
 
 }  // namespace distrun::agent

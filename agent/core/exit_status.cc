@@ -12,7 +12,8 @@ std::string_view to_string(ExecStage stage) {
 }
 
 bool succeeded(const ExitStatus& status) {
-  return status == ExitStatus{ExitedWith{0}};
+  const auto* exited = std::get_if<ExitedWith>(&status);
+  return exited && exited->code == 0;
 }
 
 std::string signal_name(int signo) {

@@ -88,7 +88,7 @@ void WorkerGroup::on(const Notify& notice) {
   for (int i = 0; i < limits_.nproc; ++i) {
     const LocalRank local_rank{i};
     if (worker(local_rank).phase != WorkerPhase::alive) continue;
-    out_.push_back(Signal{limits_.generation, local_rank, notice.signo, Target::process});
+    out_.emplace_back(Signal{limits_.generation, local_rank, notice.signo, Target::process});
   }
 }
 
@@ -187,7 +187,7 @@ void WorkerGroup::enter(GroupPhase next) {
     case GroupPhase::stopped:
       state_.kill_at.reset();
       state_.give_up_at.reset();
-      out_.push_back(Ended{verdict()});
+      out_.emplace_back(Ended{verdict()});
       return;
   }
 }
@@ -199,7 +199,7 @@ void WorkerGroup::spawn_next() {
     Worker& w = worker(LocalRank{i});
     if (w.phase != WorkerPhase::waiting) continue;
     w.phase = WorkerPhase::spawning;
-    out_.push_back(Spawn{limits_.generation, LocalRank{i}});
+    out_.emplace_back(Spawn{limits_.generation, LocalRank{i}});
     return;
   }
 }
@@ -229,7 +229,7 @@ void WorkerGroup::record_end(LocalRank local_rank, const ExitStatus& status) {
     case Part::first_failure:
       say(Severity::error, name + " " + to_text(status));
       state_.first_failure = end;
-      out_.push_back(FirstFailure{end});
+      out_.emplace_back(FirstFailure{end});
       break;
   }
   hold_or_not(end);
@@ -265,7 +265,7 @@ void WorkerGroup::signal(LocalRank local_rank, int signo) {
   Worker& w = worker(local_rank);
   if (w.phase != WorkerPhase::alive) return;
   w.signalled = signo;
-  out_.push_back(Signal{limits_.generation, local_rank, signo, Target::group});
+  out_.emplace_back(Signal{limits_.generation, local_rank, signo, Target::group});
 }
 
 void WorkerGroup::kill() {
@@ -293,7 +293,7 @@ void WorkerGroup::stop_leftovers(int signo) {
   for (int i = 0; i < limits_.nproc && signo != SIGKILL; ++i) {
     if (worker(LocalRank{i}).signalled != 0) request.told.push_back(LocalRank{i});
   }
-  out_.push_back(std::move(request));
+  out_.emplace_back(std::move(request));
 }
 
 void WorkerGroup::give_up() {
@@ -371,7 +371,7 @@ Rank WorkerGroup::rank(LocalRank local_rank) const {
 }
 
 void WorkerGroup::say(Severity severity, std::string text) {
-  out_.push_back(Say{severity, std::move(text)});
+  out_.emplace_back(Say{severity, std::move(text)});
 }
 
 }  // namespace distrun::agent
