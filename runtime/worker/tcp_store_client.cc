@@ -209,9 +209,13 @@ bool TcpStoreClient::server_has(Op op, TimePoint deadline) {
   Request request{.op = question, .args = key, .number = 1};
   if (question == Op::list_keys) request.args = {};
   auto connection = open_as(generation_, deadline);
-  if (!connection) fail(connection.error(), question);
+  if (!connection)
+    throw DistNetworkError(where() + ": asking for " + std::string(tcpstore::name(question)) +
+                           ": " + connection.error().detail);
   const auto reply = exchange_on(*connection, Generation::g8, request, deadline);
-  if (!reply && reply.error().code != Errc::closed) fail(reply.error(), question);
+  if (!reply && reply.error().code != Errc::closed)
+    throw DistNetworkError(where() + ": asking for " + std::string(tcpstore::name(question)) +
+                           ": " + reply.error().detail);
   if (reply && question == Op::barrier) {
     request.op = Op::delete_key;
     static_cast<void>(exchange_on(*connection, Generation::g8, request, deadline));

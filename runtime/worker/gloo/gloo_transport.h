@@ -1,0 +1,26 @@
+// Gloo as the carrier of messages: its TCP transport, one thread of its own per group.
+//
+// Only the transport is used.  Gloo's collectives bound each single wait instead of the whole
+// operation, close all connections when one wait ends in vain, name no rank, and end the process
+// from their own thread when sizes differ; runtime/worker/collectives.h does none of that.
+#pragma once
+
+#include "runtime/base/time.h"
+#include "runtime/worker/transport.h"
+#include <distrun/store.h>
+
+#include <memory>
+#include <string>
+
+namespace distrun {
+
+struct GlooAddress {
+  std::string interface;  // if not empty, its address is taken
+  std::string address;    // else this one
+};
+
+// Connects every rank with every other.  Throws DistError.
+std::unique_ptr<Transport> connect_gloo(Store& store, int rank, int size,
+                                        const GlooAddress& address, TimePoint deadline);
+
+}  // namespace distrun
