@@ -6,21 +6,17 @@
 // below it.
 #pragma once
 
+#include "agent/core/events.h"
 #include "agent/core/exit_status.h"
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
 namespace distrun::agent {
-
-enum class EndRole {
-  first,    // the root cause: first in the kernel's order of exits
-  victim,   // failed by itself after the first, before it was told to stop
-  stopped,  // ended because we stopped it: no failure
-};
 
 // What a worker left in its error file.
 struct ErrorFile {
@@ -32,8 +28,9 @@ struct ErrorFile {
   std::string text;            // the file's bytes
 };
 
+// How one worker ended, with all that helps to find out why.
 struct WorkerEnd {
-  EndRole role = EndRole::first;
+  Part part = Part::first_failure;
   Rank rank;
   LocalRank local_rank;
   std::string host;
@@ -50,11 +47,14 @@ struct WorkerEnd {
 
 struct FailureReport {
   std::string name;             // Command::display_name
-  std::vector<WorkerEnd> ends;  // in the kernel's order of exits; exactly one is EndRole::first
+  std::vector<WorkerEnd> ends;  // in the kernel's order of exits; one is Part::first_failure
 };
 
 // The report, ending in a newline.  Times are shown in the zone of TZ.
 std::string to_text(const FailureReport& report);
+
+// As PyTorch counts: negative for a signal.
+int elastic_exit_code(const ExitStatus& status);
 
 // Reads at most 1 MiB.  Never fails: what is wrong with the file is in `problem`.
 ErrorFile read_error_file(const std::string& path);

@@ -58,7 +58,7 @@ class Console {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace distrun::agent

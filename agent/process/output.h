@@ -73,7 +73,7 @@ class Output {
 
   // Last lines of one stream of a worker of this (or the last) round, oldest first: from memory, or
   // from the end of its file.  Unprintable bytes are shown as \xNN.  Empty: nothing is known.
-  enum class Stream { out, err };
+  using Stream = Console::Stream;
   std::vector<std::string> last_lines(LocalRank local_rank, Stream stream) const;
 
   // Files of a worker of this round; empty: there is none.
@@ -87,7 +87,7 @@ class Output {
 
  private:
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace distrun::agent

@@ -1,0 +1,59 @@
+// LogFiles: the folders of a run's logs and error files, in torchrun's layout.
+//
+//   <base>/<run id>_<8 random>/attempt_<restart count>/<local
+//   rank>/{stdout.log,stderr.log,error.json}
+//                                                     /filtered_{stdout,stderr}.log
+//
+// base is --log-dir, or a fresh torchelastic_<8 random> under TMPDIR.  The run's folder is made
+// once and is ours alone (0700).  A second start with one restart count (a membership change) gets
+// attempt_<n>.1, attempt_<n>.2 …, so nothing that was written is ever erased.  --log-dir /dev/null:
+// no folder at all.
+#pragma once
+
+#include "runtime/base/ids.h"
+#include "runtime/base/result.h"
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace distrun::agent {
+
+// A folder name out of a run id: '/' and control characters become '_'; at most 128 bytes.
+std::string run_folder_name(std::string_view run_id, std::string_view random);
+
+class LogFiles {
+ public:
+  // `base`: --log-dir, may be empty.  `temporary`: where the base goes if it is.
+  LogFiles(std::string base, std::string temporary, std::string run_id);
+
+  // --log-dir /dev/null.
+  bool disabled() const { return base_ == "/dev/null"; }
+
+  // Makes what is missing of base, run and attempt folder.
+  Result<bool> open_attempt(int restart_count);
+  // Makes the folder of one worker in the attempt.
+  Result<std::string> open_rank(LocalRank local_rank);
+
+  // Empty while there is none.
+  const std::string& run_folder() const { return run_; }
+  const std::string& attempt_folder() const { return attempt_; }
+
+  // Removes those folders of ours that hold no file; never a file, never --log-dir itself.
+  void remove_empty_folders();
+
+ private:
+  Result<bool> open_run();
+
+  std::string base_;
+  std::string temporary_;
+  std::string run_id_;
+  bool own_base_ = false;  // base_ is a fresh folder of ours
+  std::string run_;
+  std::string attempt_;
+  std::map<int, int> starts_;      // restart count -> how often it was started
+  std::vector<std::string> made_;  // folders of ours, parents first
+};
+
+}  // namespace distrun::agent
