@@ -76,7 +76,6 @@ class Peers:
             self.missing["srun"] = "not installed (--install-peers, then --with-slurm)"
             yield
             return
-        self.versions["srun"] = first_line(["srun", "--version"])
         if subprocess.run(["timeout", "5", "sinfo", "-h"], capture_output=True).returncode == 0:
             self._add_srun()
             yield
@@ -94,6 +93,7 @@ class Peers:
             self.launchers.pop("srun", None)
 
     def _add_srun(self):
+        self.versions["srun"] = first_line(["srun", "--version"])
         # One node, as many tasks as asked for, whatever its CPUs.
         self.launchers["srun"] = lambda n: ["srun", "-Q", "-N1", "--overcommit", "-n", n]
 

@@ -55,12 +55,13 @@ def launch(bench):
         mine = median(ours)
         for name in ["floor", *slow]:
             times, note = _times(runs[name])
+            note = note and f"{name}: {note}"
             theirs = median(times)
             if name == "floor":
                 ratio, holds = at_most(mine, theirs, FLOOR_BARS[n])
                 bar = f"<= {FLOOR_BARS[n]:g}x"
                 cpu = median([run.cpu_ms for run in runs["distrun"]])
-                note = f"CPU {cpu:.1f} ms; slowest {max(ours, default=0):.1f} ms"
+                note = f"fastest {min(ours, default=0):.2f} against {min(times, default=0):.2f}; CPU {cpu:.1f} ms"
             else:
                 factor = TORCHRUN_FACTOR if name == "torchrun" else 1
                 bar = f"< 1/{factor} of it" if factor > 1 else "faster"

@@ -43,7 +43,7 @@ using distrun::bench::StoreBytes;
 using Clock = std::chrono::steady_clock;
 using Seconds = std::chrono::duration<double>;
 constexpr std::size_t kValueSize = 64;
-constexpr std::chrono::seconds kPatience{10};  // No reply at all for so long: give up.
+constexpr std::chrono::seconds kPatience{10};  // To get ready, and for any reply at all.
 
 // One request and the reply that must follow.
 struct Step {
@@ -189,8 +189,9 @@ int run_closed_loop(int port, const StoreBytes& bytes, bool echo, std::string_vi
   };
 
   std::size_t prepared = 0;
+  const auto ready_by = Clock::now() + kPatience;
   for (auto& client : clients) start_step(client, client.steps.size() - 1);
-  while (prepared < count && alive == count) {
+  while (prepared < count && alive == count && Clock::now() < ready_by) {
     const bool came = loop.once([&](std::size_t i) {
       const int done = receive(clients[i]);
       if (done == -2) give_up(clients[i]);
