@@ -90,10 +90,11 @@ void Agent::on(const Welcome& welcome) {
                                    limits_.patience, groups_started_ == 0});
   ++groups_started_;
   enter(AgentPhase::launching);
-  say(Severity::info, "round " + std::to_string(a.generation.value) + ": ranks " +
-                          std::to_string(a.base_rank.value) + " to " +
-                          std::to_string(a.base_rank.value + limits_.nproc - 1) + " of " +
-                          std::to_string(a.world_size) + " start here");
+  const int last = a.base_rank.value + limits_.nproc - 1;
+  say(Severity::info,
+      "round " + std::to_string(a.generation.value) + ": starting rank" +
+          (limits_.nproc == 1 ? " " : "s " + std::to_string(a.base_rank.value) + " to ") +
+          std::to_string(last) + " of " + std::to_string(a.world_size));
   out_.emplace_back(StartGroup{a});
   tell_group(Start{});
 }
@@ -223,11 +224,9 @@ void Agent::group_ended() {
       if (!refusal && stop_signo_ != 0) return finish(interrupted());
       if (!refusal) {
         budget_.spend(now_);
-        say(Severity::info, "restarting after rank " +
-                                std::to_string(ended.first_failure->rank.value) + " " +
-                                to_text(ended.first_failure->status) + ": restart " +
-                                std::to_string(budget_.spent()) + ", at most " +
-                                std::to_string(limits_.restarts.max_restarts));
+        say(Severity::info, "restart " + std::to_string(budget_.spent()) + ": rank " +
+                                std::to_string(ended.first_failure->rank.value) + ": " +
+                                to_text(ended.first_failure->status));
         return join();
       }
       verdict.result = JobResult::failed;

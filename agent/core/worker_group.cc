@@ -221,13 +221,13 @@ void WorkerGroup::record_end(LocalRank local_rank, const ExitStatus& status) {
   switch (end.part) {
     case Part::succeeded:
     case Part::stopped:
-      say(Severity::debug, name + " " + to_text(status));
+      say(Severity::debug, name + ": " + to_text(status));
       break;
     case Part::victim:
-      say(Severity::warning, name + " " + to_text(status) + ", after the first failure");
+      say(Severity::warning, name + ": " + to_text(status) + ", after the first failure");
       break;
     case Part::first_failure:
-      say(Severity::error, name + " " + to_text(status));
+      say(Severity::error, name + ": " + to_text(status));
       state_.first_failure = end;
       out_.emplace_back(FirstFailure{end});
       break;
@@ -272,7 +272,7 @@ void WorkerGroup::kill() {
   state_.killing = true;
   state_.kill_at.reset();
   state_.give_up_at = now_ + limits_.patience;
-  const std::string why = state_.escalated ? " is killed"
+  const std::string why = state_.escalated ? " gets SIGKILL"
                                            : " is still there " + duration_text(limits_.grace) +
                                                  " after it was told to stop: SIGKILL";
   for (int i = 0; i < limits_.nproc; ++i) {

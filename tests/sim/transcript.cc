@@ -124,9 +124,8 @@ struct EffectLine {
   }
   std::string operator()(const StopLeftovers& e) const {
     std::string line = signal_name(e.signo) + " to leftovers (look " + number(e.request) + ")";
-    for (const LocalRank told : e.told) {
-      line += (&told == &e.told.front() ? " but groups " : " ") + number(told.value);
-    }
+    if (!e.told.empty()) line += ", but not to groups";
+    for (const LocalRank told : e.told) line += " " + number(told.value);
     return line;
   }
   std::string operator()(const Report& e) const {
