@@ -10,7 +10,7 @@
 
 #include <functional>
 
-#include "agent/core/exit_status.h"
+#include "agent/core/events.h"
 #include "agent/process/spawn.h"
 
 namespace distrun::agent {
@@ -25,9 +25,9 @@ class Child {
 
   pid_t pid() const { return pid_; }
   bool running() const { return running_; }
-  // To the worker and its whole process group.  Nothing happens once it has been reaped: its number
-  // may be somebody else's by then.
-  void signal(int signo);
+  // To the worker, or to its whole process group.  Nothing happens once it has been reaped: its
+  // number may be somebody else's by then.
+  void signal(int signo, Target target);
 
  private:
   void wait();

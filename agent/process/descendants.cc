@@ -41,7 +41,10 @@ std::optional<Stat> read_stat(const char* pid_text) {
   stat.state = text[close + 2];
   stat.process.name = text.substr(open + 1, close - open - 1);
   std::from_chars(text.data(), text.data() + open, stat.process.pid);
-  std::from_chars(text.data() + close + 4, text.data() + text.size(), stat.process.parent);
+  const auto [after, ec] = std::from_chars(text.data() + close + 4, text.data() + text.size(),
+                                           stat.process.parent);
+  if (ec != std::errc() || after + 1 >= text.data() + text.size()) return std::nullopt;
+  std::from_chars(after + 1, text.data() + text.size(), stat.process.group);
   return stat;
 }
 
@@ -57,7 +60,7 @@ std::vector<Stat> all_processes() {
   return all;
 }
 
-std::vector<Process> living_below(pid_t root, const std::vector<pid_t>& spared) {
+std::vector<Process> living_below(pid_t root) {
   const std::vector<Stat> all = all_processes();
   std::vector<Process> found;
   std::vector<pid_t> parents{root};
@@ -68,7 +71,6 @@ std::vector<Process> living_below(pid_t root, const std::vector<pid_t>& spared) 
     for (const Stat& stat : all) {
       const pid_t pid = stat.process.pid;
       if (stat.process.parent != parent || pid == parent) continue;
-      if (std::find(spared.begin(), spared.end(), pid) != spared.end()) continue;
       parents.push_back(pid);
       if (stat.state != 'Z' && stat.state != 'X') found.push_back(stat.process);
     }
@@ -85,10 +87,10 @@ bool has_children() {
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-std::vector<Process> descendants() { return living_below(::getpid(), {}); }
+std::vector<Process> descendants() { return living_below(::getpid()); }
 
-std::vector<Process> kill_descendants(const std::vector<pid_t>& spared) {
-  std::vector<Process> found = living_below(::getpid(), spared);
+std::vector<Process> kill_descendants() {
+  std::vector<Process> found = living_below(::getpid());
   // A pid read from /proc a moment ago may be reused only after its parent reaped it; a foreign
   // parent could.  The window is microseconds wide and pids are handed out in circles.
   for (const Process& process : found) ::kill(process.pid, SIGKILL);

@@ -21,16 +21,16 @@ bool has_children();
 struct Process {
   pid_t pid = 0;
   pid_t parent = 0;
+  pid_t group = 0;
   std::string name;  // as the kernel has it: at most 15 characters
 };
 
 // Living descendants (zombies are not living).  Reads all of /proc: some milliseconds.
 std::vector<Process> descendants();
 
-// SIGKILL to each living descendant except `spared` (and what stems from those).  Returns those that
-// were found.  A process that forks meanwhile may leave a new one behind: call again until nothing
-// is found.
-std::vector<Process> kill_descendants(const std::vector<pid_t>& spared = {});
+// SIGKILL to each living descendant; returns those that were found.  A process that forks meanwhile
+// may leave a new one behind: call again until nothing is found.
+std::vector<Process> kill_descendants();
 
 // Reaps children that have exited, as long as the next one is not in `tracked` (its status is
 // somebody else's to take).

@@ -67,9 +67,11 @@ struct ChildSetup {
 // child (notify_fork) in what is still the parent's memory, and so breaks the parent's reactor.
 struct VforkLauncher : process::posix::default_launcher {
   // The child's pid, or -1 and why.
-  std::pair<pid_t, int> operator()(const process::filesystem::path& executable,
-                                   const std::vector<std::string>& args, ChildSetup& setup) {
-    const char* const* argv = build_argv_(executable, args);
+  std::pair<pid_t, int> operator()(const SpawnRequest& request, ChildSetup& setup) {
+    const std::vector<std::string> arguments(request.argv.begin() + 1, request.argv.end());
+    const char* const* argv = build_argv_(request.argv[0], arguments);
+    const process::filesystem::path executable(request.executable);
+    env = request.envp;
     volatile int child_errno = 0;
     const pid_t child = ::vfork();
     if (child < 0) return {-1, errno};
@@ -110,16 +112,9 @@ boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request) {
     if (cpu < 0 || cpu >= CPU_SETSIZE) return SpawnError{ExecStage::cpus, EINVAL};
     CPU_SET(static_cast<unsigned>(cpu), &cpus);
   }
-  std::vector<const char*> environment;
-  environment.reserve(request.environment.size() + 1);
-  for (const std::string& variable : request.environment) environment.push_back(variable.c_str());
-  environment.push_back(nullptr);
-  const std::vector<std::string> arguments(request.argv.begin() + 1, request.argv.end());
-
   ChildSetup setup{request, request.cpus.empty() ? nullptr : &cpus, ::getpid()};
   VforkLauncher launcher;
-  launcher.env = environment.data();
-  const auto [pid, failure] = launcher(request.executable, arguments, setup);
+  const auto [pid, failure] = launcher(request, setup);
   if (pid < 0) return SpawnError{setup.stage, failure};
   const int pidfd = open_pidfd(pid);
   if (pidfd < 0) {
@@ -129,23 +124,6 @@ boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request) {
     return SpawnError{ExecStage::pidfd, why};
   }
   return Spawned{pid, pidfd};
-}
-
-Result<std::string> find_program(const std::string& name, const std::string& path) {
-  if (name.find('/') != name.npos) return name;
-  std::string not_executable;
-  for (std::size_t begin = 0; begin <= path.size();) {
-    const std::size_t end = std::min(path.find(':', begin), path.size());
-    const std::string folder = path.substr(begin, end - begin);
-    std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
-    if (::access(candidate.c_str(), X_OK) == 0) return candidate;
-    if (errno == EACCES && not_executable.empty()) not_executable = candidate;
-    begin = end + 1;
-  }
-  if (!not_executable.empty()) {
-    return Error{Errc::io, not_executable + ": not executable (chmod +x, or run it with an interpreter)"};
-  }
-  return Error{Errc::not_found, name + ": no such program in PATH (" + path + ")"};
 }
 
 }  // namespace distrun::agent

@@ -7,21 +7,22 @@
 // status.
 #pragma once
 
+#include <boost/system/result.hpp>
+
 #include <sys/types.h>
 
 #include <string>
 #include <vector>
 
 #include "agent/core/exit_status.h"
-#include "runtime/base/result.h"
 
 namespace distrun::agent {
 
 struct SpawnRequest {
-  std::string executable;                // a path; find_program makes it out of a name
-  std::vector<std::string> argv;         // argv[0] included
-  std::vector<std::string> environment;  // "NAME=value"
-  int out = 1;                           // becomes fd 1 and 2 of the worker; 0 is inherited
+  std::string executable;             // a path
+  std::vector<std::string> argv;      // argv[0] included
+  const char* const* envp = nullptr;  // "NAME=value", ended by nullptr; borrowed
+  int out = 1;                        // become fd 1 and 2 of the worker; 0 is inherited
   int err = 2;
   std::vector<int> cpus;  // empty: as ours
 };
@@ -32,7 +33,7 @@ struct Spawned {
 };
 
 struct SpawnError {
-  ExecStage stage;
+  ExecStage stage = ExecStage::exec;
   int errno_value = 0;
 };
 
@@ -41,8 +42,5 @@ struct SpawnError {
 void remember_signal_state();
 
 boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request);
-
-// A name with a slash as it is; else the first executable of that name in `path` (as PATH).
-Result<std::string> find_program(const std::string& name, const std::string& path);
 
 }  // namespace distrun::agent

@@ -1,0 +1,62 @@
+#include "agent/leftovers.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "agent/process/descendants.h"
+
+namespace distrun::agent {
+namespace {
+
+constexpr Duration kFirstPause = std::chrono::milliseconds(1);
+constexpr Duration kLongestPause = std::chrono::milliseconds(50);
+
+bool contains(const std::vector<pid_t>& all, pid_t one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+}  // namespace
+
+void Leftovers::stop(Request request, std::function<std::vector<pid_t>()> workers_now,
+                     std::function<void()> gone) {
+  cancel();
+  request_ = std::move(request);
+  workers_now_ = std::move(workers_now);
+  gone_ = std::move(gone);
+  signalled_ = false;
+  pause_ = kFirstPause;
+  look();
+}
+
+void Leftovers::cancel() {
+  ++serial_;
+  timer_.cancel();
+}
+
+void Leftovers::look() {
+  const std::vector<pid_t> workers = workers_now_();
+  reap_orphans(workers);
+  bool any = false;
+  if (has_children()) {
+    for (const Process& process : descendants()) {
+      if (contains(workers, process.pid)) continue;
+      any = true;
+      const bool again = request_.signo == SIGKILL;
+      if (!again && (signalled_ || contains(request_.told, process.group))) continue;
+      ::kill(process.pid, request_.signo);
+    }
+  }
+  signalled_ = true;
+  if (!any) {
+    ++serial_;
+    return gone_();
+  }
+  timer_.expires_after(pause_);
+  pause_ = std::min(pause_ * 2, kLongestPause);
+  timer_.async_wait([this, serial = serial_](const boost::system::error_code& ec) {
+    if (!ec && serial == serial_) look();
+  });
+}
+
+}  // namespace distrun::agent

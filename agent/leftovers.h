@@ -1,0 +1,47 @@
+// Leftovers: ends what a round's workers left behind, and tells when nothing of it is alive.
+//
+// A round's processes are all descendants of the agent (process/descendants.h) that are not live
+// workers.  There is no event for "a stranger's last process has ended", so this looks again and
+// again, quickly at first.  In the common case, no child at all, the first look is one system call.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <functional>
+#include <vector>
+
+#include "runtime/base/time.h"
+
+namespace distrun::agent {
+
+class Leftovers {
+ public:
+  struct Request {
+    int signo = 0;
+    std::vector<pid_t> workers;  // alive: not leftovers themselves, what they started is
+    std::vector<pid_t> told;     // process groups that have had this signal
+  };
+
+  explicit Leftovers(boost::asio::io_context& io) : timer_(io) {}
+
+  // Sends the signal (SIGKILL: to whatever appears, until nothing does; others: once) and calls
+  // `gone` when a look finds none, perhaps at once.  Replaces an earlier request.  `workers_now` is
+  // asked at each look.
+  void stop(Request request, std::function<std::vector<pid_t>()> workers_now,
+            std::function<void()> gone);
+  void cancel();
+
+ private:
+  void look();
+
+  boost::asio::steady_timer timer_;
+  Request request_;
+  std::function<std::vector<pid_t>()> workers_now_;
+  std::function<void()> gone_;
+  bool signalled_ = false;
+  Duration pause_{};
+  int serial_ = 0;
+};
+
+}  // namespace distrun::agent

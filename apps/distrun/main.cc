@@ -1,0 +1,56 @@
+// distrun: parse, make a job, run it.  What each step does is in launcher/.
+#include <unistd.h>
+
+#include <cstdio>
+#include <exception>
+#include <string_view>
+#include <vector>
+
+#include "agent/process/spawn.h"
+#include "launcher/environment.h"
+#include "launcher/exit_code.h"
+#include "launcher/job.h"
+#include "launcher/launcher.h"
+#include "launcher/machine.h"
+#include "launcher/options.h"
+#include "runtime/base/log.h"
+
+namespace {
+
+using namespace distrun::launcher;
+
+int explain(const distrun::Error& error) {
+  distrun::log::error(error.detail);
+  return exit_for_start_error(error.code);
+}
+
+int print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? kExitSuccess : kExitSystem;
+}
+
+int real_main(int argc, char** argv) {
+  distrun::agent::remember_signal_state();
+  const Environment environment = read_environment(environ);
+  const std::vector<std::string_view> arguments(argv + (argc > 0), argv + argc);
+  const auto options = parse_options(arguments, environment);
+  if (!options) return explain(options.error());
+  if (options->action == Action::help) return print(help_text());
+  if (options->action == Action::version) return print(version_text());
+  const Machine machine = read_machine(wanted(*options), environment);
+  const auto job = make_job(*options, machine, environment);
+  if (!job) return explain(job.error());
+  distrun::log::start(job->log);
+  return run(*job, environment);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return real_main(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "distrun: a bug: %s; please report this\n", error.what());
+    return kExitInternal;
+  }
+}

@@ -1,0 +1,103 @@
+// Real children: spawn's stages, and the order of deaths.
+#include "agent/process/child.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <memory>
+#include <numeric>
+#include <random>
+
+namespace distrun::agent {
+namespace {
+
+SpawnRequest scripted(std::vector<std::string> arguments) {
+  SpawnRequest request;
+  request.executable = SCRIPTED_WORKER;
+  request.argv = {SCRIPTED_WORKER};
+  request.envp = environ;
+  request.argv.insert(request.argv.end(), arguments.begin(), arguments.end());
+  return request;
+}
+
+ExitStatus run(const SpawnRequest& request) {
+  boost::asio::io_context io(1);
+  auto spawned = spawn(request);
+  EXPECT_TRUE(spawned.has_value());
+  ExitStatus status;
+  Child child(io, *spawned, [&](ExitStatus s) { status = s; });
+  io.run_for(std::chrono::seconds(20));
+  EXPECT_FALSE(child.running());
+  return status;
+}
+
+TEST(Child, TellsExitStatusAndSignalApart) {
+  EXPECT_EQ(run(scripted({"exit", "13"})), ExitStatus(ExitedWith{13}));
+  EXPECT_EQ(run(scripted({"die", "9"})), ExitStatus(KilledBy{SIGKILL}));
+}
+
+TEST(Child, LeadsItsOwnGroupSoThatASignalReachesItsChildren) {
+  boost::asio::io_context io(1);
+  auto spawned = spawn(scripted({"child", "forever"}));
+  ASSERT_TRUE(spawned.has_value());
+  bool ended = false;
+  Child child(io, *spawned, [&](ExitStatus) { ended = true; });
+  child.signal(SIGKILL, Target::group);
+  io.run_for(std::chrono::seconds(20));
+  EXPECT_TRUE(ended);
+  EXPECT_NE(::kill(-spawned->pid, 0), 0);
+}
+
+TEST(Child, DeathsAreReportedInTheKernelsOrderNotInTheirNumbers) {
+  constexpr int kCount = 40;
+  boost::asio::io_context io(1);
+  std::vector<std::unique_ptr<Child>> children;
+  std::vector<int> reported;
+  for (int i = 0; i < kCount; ++i) {
+    auto spawned = spawn(scripted({"forever"}));
+    ASSERT_TRUE(spawned.has_value());
+    children.push_back(
+        std::make_unique<Child>(io, *spawned, [&, i](ExitStatus) { reported.push_back(i); }));
+  }
+  std::vector<int> order(kCount);
+  std::iota(order.begin(), order.end(), 0);
+  std::shuffle(order.begin(), order.end(), std::mt19937_64(7));
+  // All die before the loop looks once.  A child counts as dead when the kernel made it a zombie.
+  for (const int i : order) {
+    ::kill(children[static_cast<std::size_t>(i)]->pid(), SIGKILL);
+    siginfo_t info{};
+    ::waitid(P_PID, static_cast<id_t>(children[static_cast<std::size_t>(i)]->pid()), &info,
+             WEXITED | WNOWAIT);
+  }
+  io.run_for(std::chrono::seconds(20));
+  EXPECT_EQ(reported, order);
+}
+
+TEST(Spawn, SaysAtWhichStageItFailed) {
+  SpawnRequest request = scripted({});
+  request.executable = "/nowhere/at/all";
+  auto missing = spawn(request);
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().stage, ExecStage::exec);
+  EXPECT_EQ(missing.error().errno_value, ENOENT);
+
+  request = scripted({});
+  request.cpus = {1000};
+  auto no_cpu = spawn(request);
+  ASSERT_FALSE(no_cpu.has_value());
+  EXPECT_EQ(no_cpu.error().stage, ExecStage::cpus);
+
+  request = scripted({});
+  request.out = 999;
+  auto no_stream = spawn(request);
+  ASSERT_FALSE(no_stream.has_value());
+  EXPECT_EQ(no_stream.error().stage, ExecStage::streams);
+  EXPECT_EQ(no_stream.error().errno_value, EBADF);
+}
+
+}  // namespace
+}  // namespace distrun::agent
