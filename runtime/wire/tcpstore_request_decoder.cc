@@ -105,7 +105,7 @@ RequestDecoder::Step RequestDecoder::begin() {
   const auto known = operations(*generation_);
   if (type >= known.size()) return fail(Errc::protocol, unknown_type(type));
   layout_ = &layout(known[type]);
-  if (layout_->op == Op::validate) return fail(Errc::protocol, "a second VALIDATE");
+  if (layout_->op == Op::validate) return fail(Errc::protocol, "only once, as the first request");
   field_ = 0;
   parsed_ = magic + 1;
   return Step::done;
