@@ -1,5 +1,6 @@
 #include "launcher/job.h"
 
+#include "agent/core/worker_env.h"
 #include "launcher/program.h"
 #include "launcher/stop_signals.h"
 #include "launcher/text.h"
@@ -29,11 +30,10 @@ class JobMaker {
     // Cheap and general complaints first: who mistypes --nnodes need not hear of the script.
     for (const Step step :
          {&JobMaker::refuse_what_cannot_be, &JobMaker::workers, &JobMaker::program,
-          &JobMaker::placement, &JobMaker::devices, &JobMaker::stopping, &JobMaker::output}) {
+          &JobMaker::placement, &JobMaker::environment, &JobMaker::stopping, &JobMaker::output}) {
       if (const auto done = (this->*step)(); !done) return done.error();
     }
     identity();
-    environment();
     return std::move(job_);
   }
 
@@ -125,17 +125,20 @@ class JobMaker {
     return {};
   }
 
-  Result<void> devices() {
-    job_.spec.virtual_local_rank = options_.virtual_local_rank;
-    if (!options_.virtual_local_rank) return {};
-    const auto visible = lookup(environment_, "CUDA_VISIBLE_DEVICES");
-    if (!visible) return {};  // then worker i gets device i
-    const auto entries = static_cast<int>(split(*visible, ',').size());
-    if (trim(*visible).empty() || entries < job_.spec.nproc) {
-      return wrong("--virtual-local-rank: CUDA_VISIBLE_DEVICES " + quote(*visible) +
-                   " has fewer devices than there are workers (" + std::to_string(job_.spec.nproc) +
-                   ")");
+  Result<void> environment() {
+    agent::Spec& spec = job_.spec;
+    spec.environment.reserve(environment_.size() + 1);
+    for (const auto& [name, value] : environment_) {
+      if (name != "TORCHELASTIC_SIGNALS_TO_HANDLE") spec.environment.emplace_back(name, value);
     }
+    spec.environment.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", options_.signals_to_handle);
+    if (spec.nproc > 1 && environment_.count("OMP_NUM_THREADS") == 0) {
+      job_.notes.push_back(
+          "OMP_NUM_THREADS is 1 in each worker, so that they do not overload the machine; set it "
+          "to choose another number");
+    }
+    spec.virtual_local_rank = options_.virtual_local_rank;
+    if (auto problem = agent::virtual_rank_problem(spec)) return std::move(*problem);
     return {};
   }
 
@@ -233,22 +236,6 @@ class JobMaker {
     spec.master_port = fixed && options_.endpoint && options_.endpoint->port
                            ? *options_.endpoint->port
                            : options_.master_port.value_or(0);
-  }
-
-  void environment() {
-    agent::Spec& spec = job_.spec;
-    spec.environment.reserve(environment_.size() + 2);
-    for (const auto& [name, value] : environment_) {
-      if (name != "TORCHELASTIC_SIGNALS_TO_HANDLE") spec.environment.emplace_back(name, value);
-    }
-    spec.environment.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", options_.signals_to_handle);
-    if (spec.nproc > 1 && environment_.count("OMP_NUM_THREADS") == 0) {
-      spec.environment.emplace_back("OMP_NUM_THREADS", "1");
-      job_.notes.push_back(
-          "OMP_NUM_THREADS is 1 in each worker, so that they do not overload the machine; set it "
-          "to "
-          "choose another number");
-    }
   }
 
   const Options& options_;
