@@ -36,6 +36,7 @@ class CommandServer:
             shlex.split(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         self.output = []
+        self.closed = False
         self._where = None
         self._said = threading.Event()
         threading.Thread(target=self._listen, daemon=True).start()
@@ -55,6 +56,9 @@ class CommandServer:
 
     def close(self):
         """Ends the server; an exit status that tells of a crash (a sanitizer's, a signal) is an error."""
+        if self.closed:
+            return
+        self.closed = True
         crashed = self.process.poll()
         if crashed is None:
             self.process.terminate()
