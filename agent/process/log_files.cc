@@ -48,26 +48,32 @@ std::string run_folder_name(std::string_view run_id, std::string_view random) {
 LogFiles::LogFiles(std::string base, std::string temporary, std::string run_id)
     : base_(std::move(base)), temporary_(std::move(temporary)), run_id_(std::move(run_id)) {}
 
-Result<bool> LogFiles::open_run() {
+Result<bool> LogFiles::open_base() {
+  // Absolute: a worker that changes its folder must still find its error file.
+  std::error_code ec;
+  const auto absolute = std::filesystem::absolute(base_.empty() ? temporary_ : base_, ec);
+  if (ec) return os_error("cannot find the folder of " + base_ + temporary_, ec.value());
+  std::string path = absolute.lexically_normal();
   if (base_.empty()) {
     auto made = make_private_folder(
-        temporary_, [](const std::string& random) { return "torchelastic_" + random; });
+        path, [](const std::string& random) { return "torchelastic_" + random; });
     if (!made) return made.error();
     base_ = *made;
-    own_base_ = true;
-    made_.push_back(base_);
+    made_.push_back(*made);
+    return true;
   }
-  std::error_code ec;
-  if (!own_base_) {
-    // Absolute: a worker that changes its folder must still find its error file.
-    base_ = std::filesystem::absolute(base_, ec).lexically_normal();
-    if (ec) return os_error("--log-dir " + base_, ec.value());
-    std::filesystem::create_directories(base_, ec);
-    if (!std::filesystem::is_directory(base_)) {
-      if (ec) return os_error("--log-dir: cannot make the folder " + base_, ec.value());
-      return Error{Errc::invalid_argument, "--log-dir: not a folder: " + base_};
-    }
+  std::filesystem::create_directories(path, ec);
+  std::error_code unreadable;
+  if (ec && std::filesystem::is_regular_file(path, unreadable)) {
+    return Error{Errc::invalid_argument, "--log-dir: a file, not a folder: " + path};
   }
+  if (ec) return os_error("--log-dir: cannot make the folder " + path, ec.value());
+  base_ = std::move(path);
+  return true;
+}
+
+Result<bool> LogFiles::open_run() {
+  if (auto opened = open_base(); !opened) return opened.error();
   auto made = make_private_folder(
       base_, [this](const std::string& random) { return run_folder_name(run_id_, random); });
   if (!made) return made.error();

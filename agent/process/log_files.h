@@ -44,12 +44,12 @@ class LogFiles {
   void remove_empty_folders();
 
  private:
+  Result<bool> open_base();
   Result<bool> open_run();
 
   std::string base_;
   std::string temporary_;
   std::string run_id_;
-  bool own_base_ = false;  // base_ is a fresh folder of ours
   std::string run_;
   std::string attempt_;
   std::map<int, int> starts_;      // restart count -> how often it was started

@@ -41,7 +41,7 @@ TEST(LastLines, ShowOfAProgressBarWhatATerminalWouldShow) {
 }
 
 TEST(LastLines, CannotSendEscapesToTheTerminal) {
-  EXPECT_EQ(printable(std::string_view("\x1b[31mred\0\tv\xc3\xa9\x7f", 15)),
+  EXPECT_EQ(printable(std::string_view("\x1b[31mred\0\tv\xc3\xa9\x7f", 14)),
             "\\x1b[31mred\\x00\tv\xc3\xa9\\x7f");
 }
 

@@ -103,7 +103,7 @@ TEST_F(LogFilesTest, AFileInThePlaceOfTheFolderIsAnErrorThatNamesIt) {
   LogFiles files(root_ + "/file", "/nowhere", "job");
   const auto opened = files.open_attempt(0);
   ASSERT_FALSE(opened);
-  EXPECT_THAT(opened.error().detail, HasSubstr("not a folder: " + root_ + "/file"));
+  EXPECT_THAT(opened.error().detail, HasSubstr("a file, not a folder: " + root_ + "/file"));
 }
 
 TEST_F(LogFilesTest, AFolderThatCannotBeMadeIsAnErrorThatNamesItAndTheReason) {
