@@ -414,16 +414,17 @@ std::string broken_invariant(const AgentState& state, const AgentLimits& limits)
 
 std::string broken_step(const AgentState& before, const AgentState& after, const Effects& effects,
                         TimePoint now) {
+  GroupState fresh;  // if a new group began in this step, it began so
+  fresh.workers.resize(after.group.workers.size());
+  const bool begun = before.groups_started != after.groups_started;
+  std::string broken =
+      broken_group_step(begun ? fresh : before.group, after.group, process_effects(effects), now);
+  if (!broken.empty()) return broken;
   const AgentStep step{before, after, effects};
   for (const auto& invariant : kAgentStepInvariants) {
     if (!invariant.holds(step)) return std::string(invariant.sentence);
   }
-  if (before.groups_started == after.groups_started) {
-    return broken_group_step(before.group, after.group, process_effects(effects), now);
-  }
-  GroupState fresh;  // a new group began in this step
-  fresh.workers.resize(after.group.workers.size());
-  return broken_group_step(fresh, after.group, process_effects(effects), now);
+  return {};
 }
 
 std::vector<std::string_view> invariant_sentences() {

@@ -1,11 +1,14 @@
 // agent_sim FROM TO: runs the seeds and prints what was seen, or the first seed that fails with the
 // end of its transcript.  Exit status 1 if one fails.
+// agent_sim sentences: every sentence that can fail.
+#include "agent/core/invariants.h"
 #include "tests/sim/world.h"
 
 #include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <optional>
+#include <string>
 
 namespace {
 
@@ -22,10 +25,16 @@ std::optional<std::uint64_t> number(const char* text) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 2 && std::strcmp(argv[1], "sentences") == 0) {
+    for (const auto& sentences : {agent::invariant_sentences(), sim::world_sentences()}) {
+      for (const std::string_view sentence : sentences) std::puts(std::string(sentence).c_str());
+    }
+    return 0;
+  }
   const auto from = argc == 3 ? number(argv[1]) : std::nullopt;
   const auto to = argc == 3 ? number(argv[2]) : std::nullopt;
   if (!from || !to) {
-    std::fprintf(stderr, "usage: agent_sim FROM TO (seeds, both included)\n");
+    std::fprintf(stderr, "usage: agent_sim FROM TO (seeds, both included) | agent_sim sentences\n");
     return 2;
   }
   sim::Coverage coverage;

@@ -30,19 +30,17 @@ constexpr std::string_view kTicks = "a deadline that has come is dealt with";
 constexpr std::string_view kOneRound = "no process of an older round is alive when a worker starts";
 constexpr std::string_view kOnce = "a worker is spawned once a round";
 constexpr std::string_view kOwnPid = "no signal goes to a process that was reaped";
-constexpr std::string_view kRoundDead =
-    "a round that has ended leaves nobody alive but the given up";
 constexpr std::string_view kJobDead = "a job that is done leaves nobody alive but the given up";
 constexpr std::string_view kCause = "the reported failure is the one that came first";
 constexpr std::string_view kParts = "each end is called what it was";
 constexpr std::string_view kNotice =
     "a notice reaches every living worker once, and no child of it";
 constexpr std::string_view kToldOnce = "a stop signal reaches each process once";
-constexpr std::string_view kSteps = "a world ends";
+// Of the world itself: it must come to an end.
+constexpr std::string_view kSteps = "the world runs away";
 
-constexpr std::array kSentences = {kEnds,  kFinal,  kDrains,    kTicks,   kOneRound,
-                                   kOnce,  kOwnPid, kRoundDead, kJobDead, kCause,
-                                   kParts, kNotice, kToldOnce,  kSteps};
+constexpr std::array kSentences = {kEnds,   kFinal,   kDrains, kTicks, kOneRound, kOnce,
+                                   kOwnPid, kJobDead, kCause,  kParts, kNotice,   kToldOnce};
 
 bool is_order(int signo) {
   return signo == SIGINT || signo == SIGTERM;
@@ -300,8 +298,6 @@ void World::apply(const Report& report) {
 
 void World::apply(const GroupEnded& ended) {
   const GroupVerdict& verdict = ended.verdict;
-  const bool given_up = !verdict.abandoned.empty() || verdict.leftovers_abandoned;
-  require_dead(verdict.generation, given_up, kRoundDead);
   if (!verdict.abandoned.empty()) seen("a worker is abandoned");
   if (verdict.leftovers_abandoned && verdict.abandoned.empty()) seen("leftovers are abandoned");
   if (verdict.failed_at_start) seen("a start fails");
@@ -326,7 +322,7 @@ void World::apply(const Finish& finish) {
   const auto& last = finish.verdict.last_group;
   const bool given_up = last && (!last->abandoned.empty() || last->leftovers_abandoned);
   for (int generation = 0; generation < next_generation_; ++generation) {
-    require_dead(Generation{generation}, given_up, kJobDead);
+    require_dead(Generation{generation}, given_up);
   }
   switch (finish.verdict.result) {
     case JobResult::succeeded:
@@ -341,10 +337,10 @@ void World::apply(const Finish& finish) {
 }
 
 // Alive may be only what got SIGKILL, would not die of it, and is said to be given up.
-void World::require_dead(Generation generation, bool given_up, std::string_view sentence) {
+void World::require_dead(Generation generation, bool given_up) {
   for (const Process* process : processes_.alive()) {
     if (process->generation != generation) continue;
-    require(given_up && process->kill_sent && process->stuck, sentence);
+    require(given_up && process->kill_sent && process->stuck, kJobDead);
   }
 }
 

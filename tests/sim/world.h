@@ -84,7 +84,7 @@ class World {
   void look(Generation generation);
   void answer_if_no_leftovers(Generation generation);
   void stop(int signo);
-  void require_dead(Generation generation, bool given_up, std::string_view sentence);
+  void require_dead(Generation generation, bool given_up);
 
   Random random_;
   Faults faults_;
