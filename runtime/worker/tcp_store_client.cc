@@ -119,6 +119,9 @@ void TcpStoreClient::connect_until(TimePoint deadline) {
       local_address_ = connection_.local_address();
       return;
     }
+    // Waiting makes a store out of nothing else.
+    if (connection.error().code == Errc::protocol)
+      throw DistNetworkError(where() + ": " + connection.error().detail);
     const Duration pause = backoff.next(random);
     if (Clock::now() + pause >= deadline) {
       const auto spent = std::chrono::duration_cast<Timeout>(Clock::now() - start);
