@@ -158,7 +158,8 @@ TEST(WorkerEnv, TooFewDevicesAreNoProblemWithoutVirtualRank) {
 // ---- arguments ---------------------------------------------------------------------------------
 
 std::string substituted(const std::string& argument) {
-  const Command command{{"python3", argument}, 1, ""};
+  Command command;
+  command.argv = {"python3", argument};
   return worker_arguments(command, LocalRank{12}).back();
 }
 
@@ -182,7 +183,9 @@ TEST(WorkerArguments, TwoDollarsStayTwoAndBeginNoMacro) {
 }
 
 TEST(WorkerArguments, WhatComesBeforeTheScriptIsNotTouched) {
-  const Command command{{"/opt/$local_rank/python3", "-u", "train.py", "$local_rank"}, 3, ""};
+  Command command;
+  command.argv = {"/opt/$local_rank/python3", "-u", "train.py", "$local_rank"};
+  command.first_script_argument = 3;
   EXPECT_EQ(worker_arguments(command, LocalRank{1}),
             (std::vector<std::string>{"/opt/$local_rank/python3", "-u", "train.py", "1"}));
 }
