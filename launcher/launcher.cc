@@ -1,12 +1,5 @@
 #include "launcher/launcher.h"
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
-
-#include <unistd.h>
-
-#include <string>
-
 #include "agent/driver.h"
 #include "agent/failure_report.h"
 #include "agent/local_rendezvous.h"
@@ -16,6 +9,12 @@
 #include "agent/process/signals.h"
 #include "launcher/exit_code.h"
 #include "runtime/base/log.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <string>
+#include <unistd.h>
 
 namespace distrun::launcher {
 namespace {
@@ -76,6 +75,8 @@ class Launcher {
   }
 
   void report() {
+    const agent::JobVerdict& verdict = *driver_.verdict();
+    if (verdict.result == agent::JobResult::no_round) log::error(verdict.why);
     const auto report = driver_.failure_report();
     if (!report) return;
     console_.write_log(agent::to_text(*report));
@@ -120,9 +121,8 @@ int run(const Job& job, const Environment& environment) {
   for (const std::string& warning : job.warnings) log::warn(warning);
   for (const std::string& note : job.notes) log::debug(note);
   const std::vector<int> signals = agent::guarded_signals(job.spec.stop_signals);
-  return agent::run_guarded(signals, [&](int guard_fd) {
-    return Launcher(job, environment, signals, guard_fd).run();
-  });
+  return agent::run_guarded(
+      signals, [&](int guard_fd) { return Launcher(job, environment, signals, guard_fd).run(); });
 }
 
 }  // namespace distrun::launcher

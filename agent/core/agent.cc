@@ -91,7 +91,7 @@ void Agent::on(const Welcome& welcome) {
   ++groups_started_;
   enter(AgentPhase::launching);
   const int last = a.base_rank.value + limits_.nproc - 1;
-  say(Severity::info,
+  say(Severity::debug,
       "round " + std::to_string(a.generation.value) + ": starting rank" +
           (limits_.nproc == 1 ? " " : "s " + std::to_string(a.base_rank.value) + " to ") +
           std::to_string(last) + " of " + std::to_string(a.world_size));

@@ -1,10 +1,8 @@
 #include "agent/process/guard.h"
 
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
+#include "agent/process/descendants.h"
+#include "runtime/base/log.h"
+#include "runtime/base/time.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -12,11 +10,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <signal.h>
 #include <string>
-
-#include "agent/process/descendants.h"
-#include "runtime/base/log.h"
-#include "runtime/base/time.h"
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 namespace distrun::agent {
 namespace {

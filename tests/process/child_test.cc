@@ -1,16 +1,16 @@
 // Real children: spawn's stages, and the order of deaths.
 #include "agent/process/child.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <fcntl.h>
 #include <memory>
 #include <numeric>
 #include <random>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 namespace distrun::agent {
 namespace {

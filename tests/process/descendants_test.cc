@@ -1,15 +1,15 @@
 // Real processes.  Runs in a child of the test, since becoming a subreaper is for life.
 #include "agent/process/descendants.h"
 
+#include "runtime/base/time.h"
+
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
+#include <signal.h>
+#include <sys/wait.h>
 #include <thread>
-
-#include "runtime/base/time.h"
+#include <unistd.h>
 
 namespace distrun::agent {
 namespace {

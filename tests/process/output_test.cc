@@ -395,23 +395,17 @@ TEST_F(OutputTest, ALaterAttemptLeavesEarlierFilesAndStartsWithEmptyOnes) {
   EXPECT_EQ(fs::path(first).parent_path().parent_path().filename(), "attempt_0");
 }
 
-TEST_F(OutputTest, WithoutFilesNothingIsLeftBehind) {
+TEST_F(OutputTest, IfNobodyAskedForFilesNothingIsOnTheDiskUnlessAWorkerLeavesAnErrorFile) {
   open();
   const auto streams = output_->open_streams(LocalRank(0), Rank(0));
   ASSERT_TRUE(streams);
-  EXPECT_TRUE(streams->error_file.ends_with("/attempt_0/0/error.json"));
-  EXPECT_TRUE(fs::is_directory(fs::path(streams->error_file).parent_path()));
-  output_->finish();
   EXPECT_TRUE(fs::is_empty(folder_));
-}
-
-TEST_F(OutputTest, AnErrorFileStays) {
-  open();
-  const auto streams = output_->open_streams(LocalRank(0), Rank(0));
-  ASSERT_TRUE(streams);
+  EXPECT_EQ(fs::path(streams->error_file).parent_path(), folder_);
   std::ofstream(streams->error_file) << "{}";
+  output_->worker_exited(LocalRank(0));
   output_->finish();
-  EXPECT_TRUE(fs::exists(streams->error_file));
+  EXPECT_EQ(fs::status(streams->error_file).permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
 }
 
 TEST_F(OutputTest, DevNullGivesNoFilesNoErrorFileAndStillPrefixes) {
@@ -425,18 +419,6 @@ TEST_F(OutputTest, DevNullGivesNoFilesNoErrorFileAndStillPrefixes) {
   EXPECT_EQ(console_out_, "[default0]:hello\n");
   EXPECT_EQ(output_->error_file(LocalRank(0)), "");
   EXPECT_TRUE(fs::is_empty(folder_));
-}
-
-TEST_F(OutputTest, AMissingTemporaryFolderCostsOnlyTheErrorFiles) {
-  spec_.environment = {{"TMPDIR", folder_ + "/missing"}};
-  console_.emplace(io_, out_[1], err_[1]);
-  output_.emplace(io_, spec_, *console_, ConsoleMode::lines);
-  ASSERT_TRUE(output_->open_round(0));
-  EXPECT_THAT(told_, HasSubstr("no error file"));
-  start(0, [] { write_fully(1, "hello\n"); });
-  ASSERT_TRUE(run_until_drained());
-  EXPECT_EQ(console_out_, "hello\n");
-  EXPECT_EQ(output_->error_file(LocalRank(0)), "");
 }
 
 TEST_F(OutputTest, FilesThatWereAskedForAndCannotBeMadeAreAnError) {

@@ -1,16 +1,15 @@
 #include "tests/support/run_program.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdlib>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <signal.h>
 #include <sstream>
 #include <stdexcept>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
 
 namespace distrun::test {
 namespace {
@@ -118,8 +117,12 @@ std::optional<int> Background::wait(milliseconds limit) {
   return status_;
 }
 
-std::string Background::out() const { return read_file(folder_ + "/out"); }
-std::string Background::err() const { return read_file(folder_ + "/err"); }
+std::string Background::out() const {
+  return read_file(folder_ + "/out");
+}
+std::string Background::err() const {
+  return read_file(folder_ + "/err");
+}
 
 Ran run_program(const std::vector<std::string>& argv, const RunOptions& options) {
   const auto begin = steady_clock::now();

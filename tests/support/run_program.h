@@ -2,13 +2,12 @@
 // bound.  For the end-to-end tests.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <functional>
 #include <map>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 namespace distrun::test {
@@ -22,12 +21,12 @@ struct Ran {
 };
 
 struct RunOptions {
-  std::map<std::string, std::string> environment;  // beside the test's own
-  std::vector<std::string> unset;                  // names taken out of it
-  std::string folder;                              // working directory
+  std::map<std::string, std::string> environment{};  // beside the test's own
+  std::vector<std::string> unset{};                  // names taken out of it
+  std::string folder{};  // working directory
   std::chrono::seconds limit{60};
   // Called in the parent once the program is running, for a test that sends signals.
-  std::function<void(pid_t)> meanwhile;
+  std::function<void(pid_t)> meanwhile{};
   bool own_group = false;  // its own process group, as an interactive shell gives it
 };
 

@@ -13,18 +13,18 @@
 //   orphan         a grandchild that waits for ever, in a session of its own, deaf, parent gone
 //   touch FILE     make it                     until FILE   wait until it exists
 //   pid FILE       write our pid into it       lines N      N numbered lines on stdout
+//   eat MIB        use that much memory
 //
 // At the end: exit 0.
+#include <cstdio>
+#include <cstdlib>
 #include <fcntl.h>
 #include <signal.h>
+#include <string>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#include <cstdio>
-#include <cstdlib>
-#include <string>
 
 namespace {
 
@@ -108,21 +108,28 @@ int main(int argc, char** argv) {
       continue;
     }
     ++i;
-    if (verb == "out") write_all(1, value + "\n");
-    else if (verb == "err") write_all(2, value + "\n");
-    else if (verb == "raw") write_all(1, value);
+    if (verb == "out")
+      write_all(1, value + "\n");
+    else if (verb == "err")
+      write_all(2, value + "\n");
+    else if (verb == "raw")
+      write_all(1, value);
     else if (verb == "env") {
       const char* set = std::getenv(value.c_str());
       write_all(1, value + (set ? std::string("=") + set : " is not set") + "\n");
-    } else if (verb == "sleep") pause_ms(number(i));
-    else if (verb == "exit") ::_exit(number(i));
-    else if (verb == "die") ::kill(::getpid(), number(i));
+    } else if (verb == "sleep")
+      pause_ms(number(i));
+    else if (verb == "exit")
+      ::_exit(number(i));
+    else if (verb == "die")
+      ::kill(::getpid(), number(i));
     else if (verb == "on-term") {
       exit_on_term = number(i);
       ::signal(SIGTERM, [](int) { ::_exit(exit_on_term); });
     } else if (verb == "say") {
       ::signal(number(i), [](int signo) { write_all(1, "got " + std::to_string(signo) + "\n"); });
-    } else if (verb == "touch") ::close(::open(value.c_str(), O_CREAT | O_WRONLY, 0644));
+    } else if (verb == "touch")
+      ::close(::open(value.c_str(), O_CREAT | O_WRONLY, 0644));
     else if (verb == "until") {
       struct stat info {};
       while (::stat(value.c_str(), &info) != 0) pause_ms(5);
@@ -130,6 +137,11 @@ int main(int argc, char** argv) {
       const int fd = ::open(value.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0644);
       write_all(fd, std::to_string(::getpid()) + "\n");
       ::close(fd);
+    } else if (verb == "eat") {
+      for (int mib = 0; mib < number(i); ++mib) {
+        auto* block = static_cast<volatile char*>(std::malloc(1U << 20));
+        for (std::size_t at = 0; block != nullptr && at < (1U << 20); at += 4096) block[at] = 1;
+      }
     } else if (verb == "lines") {
       for (int line = 0; line < number(i); ++line) {
         write_all(1, "line " + std::to_string(line) + "\n");

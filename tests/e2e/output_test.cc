@@ -1,0 +1,76 @@
+// Workers' output on the console and in files, from outside.
+#include "tests/e2e/run_distrun.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+namespace distrun::test {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string find_file(const std::string& folder, const std::string& ending) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (entry.path().string().ends_with(ending)) return entry.path();
+  }
+  return {};
+}
+
+TEST(Output, EveryLineOfEveryWorkerArrivesWhole) {
+  constexpr int kWorkers = 4;
+  constexpr int kLines = 3000;
+  const Ran ran = run_distrun({"--nproc-per-node", std::to_string(kWorkers)},
+                              {"lines", std::to_string(kLines)});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  std::istringstream lines(ran.out);
+  std::vector<int> seen(kLines);
+  for (std::string line; std::getline(lines, line);) {
+    ASSERT_EQ(line.rfind("line ", 0), 0U) << "torn: " << line;
+    ++seen.at(static_cast<std::size_t>(std::stoi(line.substr(5))));
+  }
+  EXPECT_TRUE(std::all_of(seen.begin(), seen.end(), [](int n) { return n == kWorkers; }));
+}
+
+TEST(Output, TeeWritesFilesAndPrefixedLinesInTorchrunsLayout) {
+  TempFolder folder;
+  const Ran ran = run_distrun({"--nproc-per-node", "2", "--role", "trainer", "--log-dir",
+                               folder.path(), "-t", "3", "--rdzv-id", "job"},
+                              {"rank", "1", "out", "to stdout", "err", "to stderr"});
+  ASSERT_EQ(ran.status, 0) << ran.err;
+  EXPECT_EQ(ran.out, "[trainer1]:to stdout\n");
+  EXPECT_EQ(ran.err, "[trainer1]:to stderr\n");
+  EXPECT_EQ(read_file(find_file(folder.path(), "attempt_0/1/stdout.log")), "to stdout\n");
+  EXPECT_EQ(read_file(find_file(folder.path(), "attempt_0/1/stderr.log")), "to stderr\n");
+}
+
+TEST(Output, ARedirectedStreamIsInItsFileAndItsLastLinesInTheReport) {
+  TempFolder folder;
+  const Ran ran = run_distrun({"--nproc-per-node", "2", "--log-dir", folder.path(), "-r", "3"},
+                              {"rank", "0", "err", "why it failed", "exit", "9", ",", "forever"});
+  EXPECT_EQ(ran.status, 9);
+  EXPECT_EQ(ran.out, "");
+  EXPECT_THAT(ran.err, HasSubstr("why it failed"));
+}
+
+TEST(Output, BytesWrittenRightBeforeSigkillArrive) {
+  for (int i = 0; i < 20; ++i) {
+    const Ran ran = run_distrun({}, {"out", "first", "raw", "no newline", "die", "9"});
+    EXPECT_EQ(ran.status, 128 + 9);
+    EXPECT_EQ(ran.out, "first\nno newline\n");
+  }
+}
+
+TEST(Output, LeavesNoFilesWhenNobodyAskedForAny) {
+  TempFolder tmp;
+  const RunOptions run{.environment = {{"TMPDIR", tmp.path()}}};
+  EXPECT_EQ(run_distrun({"--nproc-per-node", "2"}, {"out", "x"}, run).status, 0);
+  EXPECT_EQ(run_distrun({"--nproc-per-node", "2"}, {"exit", "1"}, run).status, 1);
+  EXPECT_TRUE(std::filesystem::is_empty(tmp.path()));
+}
+
+}  // namespace
+}  // namespace distrun::test
