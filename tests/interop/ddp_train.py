@@ -8,6 +8,7 @@ interrupted on the way.
 
 --fail-at EPOCH makes one rank die in the middle of that epoch, the first time only.
 """
+
 import argparse
 import os
 import signal
@@ -31,7 +32,9 @@ def make_data(samples, noise=0.9, classes=10, features=64):
 
 def save_checkpoint(path, epoch, model, optimizer):
     temporary = f"{path}.{os.getpid()}"
-    torch.save({"epoch": epoch, "model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, temporary)
+    torch.save(
+        {"epoch": epoch, "model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, temporary
+    )
     os.replace(temporary, path)
 
 

@@ -9,6 +9,7 @@ connection A to the server, `S>A hex` back, B for the second connection, `# comm
 Line boundaries are not protocol boundaries, and neither are the segments that were seen. PING's nonce is the
 client's process id, so that line differs from one recording to the next. LIST_KEYS answers in no given order.
 """
+
 import argparse
 import datetime
 import multiprocessing
@@ -97,7 +98,9 @@ class Tap:
                 out.append(f"# {line}\n")
                 continue
             who, data = line
-            out += [f"{who} {data[at:at + BYTES_A_LINE].hex(' ')}\n" for at in range(0, len(data), BYTES_A_LINE)]
+            out += [
+                f"{who} {data[at:at + BYTES_A_LINE].hex(' ')}\n" for at in range(0, len(data), BYTES_A_LINE)
+            ]
         return "".join(out)
 
 
@@ -131,7 +134,9 @@ class Recorder:
 
     def client(self, world_size=None, wait_for_workers=False):
         seconds = datetime.timedelta(seconds=20)
-        return dist.TCPStore("127.0.0.1", self.port, world_size, False, seconds, wait_for_workers, **self.options)
+        return dist.TCPStore(
+            "127.0.0.1", self.port, world_size, False, seconds, wait_for_workers, **self.options
+        )
 
 
 def topic(name, needs=None):
@@ -193,8 +198,18 @@ def _(tap):
 @topic("compare_set")
 def _(tap):
     store = tap.client()
-    for expected, desired in (("wrong", "new"), ("", "new"), ("wrong", "newer"), ("new", "newer"), ("newer", "")):
-        attempt(tap, f"compare_set('cs', {expected!r}, {desired!r})", lambda: store.compare_set("cs", expected, desired))
+    for expected, desired in (
+        ("wrong", "new"),
+        ("", "new"),
+        ("wrong", "newer"),
+        ("new", "newer"),
+        ("newer", ""),
+    ):
+        attempt(
+            tap,
+            f"compare_set('cs', {expected!r}, {desired!r})",
+            lambda: store.compare_set("cs", expected, desired),
+        )
 
 
 @topic("delete_num_keys")
@@ -287,9 +302,17 @@ def _(tap):
     waiter = later(lambda: first.barrier("b", 2))
     second.barrier("b", 2)
     waiter.join()
-    attempt(tap, "barrier('b', 2) alone: the key keeps its count, so who comes later passes", lambda: first.barrier("b", 2))
+    attempt(
+        tap,
+        "barrier('b', 2) alone: the key keeps its count, so who comes later passes",
+        lambda: first.barrier("b", 2),
+    )
     attempt(tap, "barrier('late', 2, 0.2 s) alone", lambda: first.barrier("late", 2, ms(200)))
-    attempt(tap, "barrier('late', 2): the arrival before the timeout still counts", lambda: second.barrier("late", 2))
+    attempt(
+        tap,
+        "barrier('late', 2): the arrival before the timeout still counts",
+        lambda: second.barrier("late", 2),
+    )
     attempt(tap, "num_keys()", first.num_keys)
     attempt(tap, "barrier('one', 1)", lambda: first.barrier("one", 1))
     attempt(tap, "get('one')", lambda: first.get("one"))
@@ -301,7 +324,9 @@ def main():
     parser = argparse.ArgumentParser(description="Record a PyTorch client and server as golden files")
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--backend", choices=["legacy", "libuv"], default="libuv")
-    parser.add_argument("--version", help="the version to write, where torch itself states another (Debian's 1.13.1)")
+    parser.add_argument(
+        "--version", help="the version to write, where torch itself states another (Debian's 1.13.1)"
+    )
     args = parser.parse_args()
     newer = hasattr(dist.TCPStore, "libuvBackend")
     backend = args.backend if newer else "legacy"

@@ -7,6 +7,7 @@ Checks the report's layout, the exception's text and call stack in it, the worke
 and that the file of a launcher that was itself told TORCHELASTIC_ERROR_FILE holds the first failure's record.
 Exit status: 0, 1 if something differs, 77 if PYTHON has no torch.
 """
+
 import argparse
 import json
 import os
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 
-WORKER = '''
+WORKER = """
 import os, time
 from torch.distributed.elastic.multiprocessing.errors import record
 
@@ -34,7 +35,7 @@ def main():
 
 
 main()
-'''
+"""
 
 
 def check(condition, text):
@@ -46,16 +47,23 @@ def run(args, folder):
     script = folder / "worker.py"
     script.write_text(WORKER)
     parent_file = folder / "parent.json"
-    variables = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "TORCHELASTIC_"))}
+    variables = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PET_", "TORCHELASTIC_"))
+    }
     variables.update(PYTHON_EXEC=args.python, OMP_NUM_THREADS="1", TORCHELASTIC_ERROR_FILE=str(parent_file))
     command = shlex.split(args.launcher) + [
-        "--standalone", "--nproc_per_node", "2", "--monitor_interval", "0.1", "--log_dir", str(folder / "logs"), str(script),
+        "--standalone", "--nproc_per_node", "2", "--monitor_interval", "0.1",
+        "--log_dir", str(folder / "logs"), str(script),
     ]  # fmt: skip
-    done = subprocess.run(command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=args.timeout)
+    done = subprocess.run(
+        command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=args.timeout
+    )
     report = done.stderr
     said = f"exit status {done.returncode}, stderr:\n{report[-5000:]}"
     check(done.returncode != 0, f"the failure was not reported: {said}")
-    check(re.search(r"^=+\n.* FAILED\n-+\nFailures:\n", report, re.M), f"no report in torchrun's layout: {said}")
+    check(
+        re.search(r"^=+\n.* FAILED\n-+\nFailures:\n", report, re.M), f"no report in torchrun's layout: {said}"
+    )
     root = re.search(r"Root Cause \(first observed failure\):\n(.*?)\n=+\s*$", report, re.S | re.M)
     check(root, f"no root cause block: {said}")
     block = root.group(1)
@@ -64,7 +72,10 @@ def run(args, folder):
     check("ValueError: batch seven is not a number" in block, f"the exception is not in the block: {said}")
     check("in load\n" in block, f"the call stack is not in the block: {said}")
     error_file = re.search(r"error_file: (/\S+)", block)
-    check(error_file and pathlib.Path(error_file.group(1)).is_file(), f"the error file is not named, or not there: {said}")
+    check(
+        error_file and pathlib.Path(error_file.group(1)).is_file(),
+        f"the error file is not named, or not there: {said}",
+    )
     record = json.loads(pathlib.Path(error_file.group(1)).read_text())
     check(record["message"]["message"] == "ValueError: batch seven is not a number", f"error file: {record}")
     check(parent_file.is_file(), f"the record was not copied to the launcher's own error file: {said}")
@@ -75,7 +86,9 @@ def run(args, folder):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="record -> error file -> report, under any launcher with torchrun's options")
+    parser = argparse.ArgumentParser(
+        description="record -> error file -> report, under any launcher with torchrun's options"
+    )
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--timeout", type=float, default=50)

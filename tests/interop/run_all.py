@@ -5,6 +5,7 @@
 
 Prints a check's whole output only if it failed. Exit status: 0, or 1 if any check failed.
 """
+
 import argparse
 import os
 import pathlib
@@ -28,16 +29,20 @@ def checks(binaries, python):
     if torchrun.exists():
         # From 2.4 on torchrun keeps one store over restarts, where Gloo reads the dead workers' addresses: a plain
         # restart fails there. This variable gives it a new store for each attempt, as distrun always does.
-        yield "DDP with a restart under torchrun", "ddp_check.py", ["--launcher", str(torchrun)], {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        fresh = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+        yield "DDP with a restart under torchrun", "ddp_check.py", ["--launcher", str(torchrun)], fresh
     distrun = shlex.quote(str(binaries / "distrun"))
     for workers in ("2", "4"):
-        yield f"DDP with a restart under distrun, {workers} workers", "ddp_check.py", ["--launcher", distrun, "--workers", workers], {}
+        arguments = ["--launcher", distrun, "--workers", workers]
+        yield f"DDP with a restart under distrun, {workers} workers", "ddp_check.py", arguments, {}
     yield "a recorded exception in distrun's report", "report_check.py", ["--launcher", distrun], {}
 
 
 def main():
     parser = argparse.ArgumentParser(description="All interoperability checks with this Python's PyTorch")
-    parser.add_argument("--build", type=pathlib.Path, required=True, help="folder with bin/distrun and bin/distrund")
+    parser.add_argument(
+        "--build", type=pathlib.Path, required=True, help="folder with bin/distrun and bin/distrund"
+    )
     args = parser.parse_args()
     binaries = args.build.resolve() / "bin"
     for name in ("distrun", "distrund"):
@@ -50,7 +55,13 @@ def main():
             arguments = [*arguments, "--timeout", "150"]
         began = time.monotonic()
         command = [sys.executable, str(HERE / script), *arguments]
-        done = subprocess.run(command, env={**os.environ, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(
+            command,
+            env={**os.environ, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         took = f"({time.monotonic() - began:.0f} s)"
         last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else ""
         if done.returncode in (0, 77):

@@ -10,6 +10,7 @@ The numbers are those of PyTorch's tests as listed in README.md. "ok" and "FAIL"
 torch or this server cannot do; "n/a" looks at Python objects or at other stores only, and no server is involved.
 Exit status: 0, 1 if anything failed, 77 if this Python has no torch.
 """
+
 import argparse
 import contextlib
 import datetime
@@ -24,7 +25,9 @@ import sys
 import threading
 import time
 
-os.environ.setdefault("RES_OPTIONS", "timeout:1 attempts:2")  # before anything resolves a name; see CONNECT_MS
+os.environ.setdefault(
+    "RES_OPTIONS", "timeout:1 attempts:2"
+)  # before anything resolves a name; see CONNECT_MS
 
 from store_servers import CommandServer, GivenServer, OwnServer
 
@@ -79,7 +82,10 @@ def raises(kind, pattern, within_s=None):
     try:
         yield
     except kind as error:
-        check(re.search(pattern, str(error)), f"{type(error).__name__} says {str(error)[:300]!r}, expected /{pattern}/")
+        check(
+            re.search(pattern, str(error)),
+            f"{type(error).__name__} says {str(error)[:300]!r}, expected /{pattern}/",
+        )
         took = time.monotonic() - began
         check(within_s is None or took < within_s, f"took {took:.2f} s, expected less than {within_s} s")
         return
@@ -115,14 +121,17 @@ class Bench:
     def client(self, world_size=None, timeout=ms(5000), wait_for_workers=False, **options):
         if self.kind == "legacy" and not OLD:
             options["use_libuv"] = False
-        store = dist.TCPStore(self.host, self.port, world_size, False, ms(CONNECT_MS), wait_for_workers, **options)
+        store = dist.TCPStore(
+            self.host, self.port, world_size, False, ms(CONNECT_MS), wait_for_workers, **options
+        )
         store.set_timeout(timeout)
         return store
 
     def stores(self, timeout=ms(5000)):
         """The two stores of the common suite that speak to a server."""
         stamp = f"{time.monotonic_ns()}"
-        yield "TCPStore", dist.PrefixStore(stamp, self.client(timeout=timeout)) if self.shared else self.client(timeout=timeout)
+        plain = self.client(timeout=timeout)
+        yield "TCPStore", dist.PrefixStore(stamp, plain) if self.shared else plain
         yield "PrefixStore", dist.PrefixStore(f"prefix{stamp}", self.client(timeout=timeout))
 
     def counting_client(self):
@@ -175,7 +184,13 @@ def _(bench):
 @behaviour("2", "set then get returns the same bytes")
 def _(bench):
     for _name, store in bench.stores():
-        for key, value in (("key", "value"), ("key0", ""), ("", "empty key"), ("ключ", "значение"), ("big", "x" * 1_000_000)):
+        for key, value in (
+            ("key", "value"),
+            ("key0", ""),
+            ("", "empty key"),
+            ("ключ", "значение"),
+            ("big", "x" * 1_000_000),
+        ):
             store.set(key, value)
             equal(store.get(key), value.encode(), f"get({key[:8]!r})")
 
@@ -381,7 +396,9 @@ def _(bench):
         dist.TCPStore("127.0.0.1", bench.port, None, True, ms(CONNECT_MS), wait_for_workers=False)
 
 
-@behaviour("21", "multi_tenant shares one server in one process", own_only="both servers live in one PyTorch process")
+@behaviour(
+    "21", "multi_tenant shares one server in one process", own_only="both servers live in one PyTorch process"
+)
 def _(bench):
     first = dist.TCPStore("127.0.0.1", 0, 1, True, ms(CONNECT_MS), multi_tenant=True)
     second = dist.TCPStore("127.0.0.1", first.port, 1, True, ms(CONNECT_MS), multi_tenant=True)
@@ -417,7 +434,12 @@ dist.destroy_process_group()
 
 @behaviour("23", "a process group and RPC share one address")
 def _(bench):
-    variables = {**os.environ, "MASTER_ADDR": "127.0.0.1", "GLOO_SOCKET_IFNAME": "lo", "TP_SOCKET_IFNAME": "lo"}
+    variables = {
+        **os.environ,
+        "MASTER_ADDR": "127.0.0.1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "TP_SOCKET_IFNAME": "lo",
+    }
     if bench.own:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -432,12 +454,20 @@ def _(bench):
     variables["MASTER_PORT"] = str(port)
     script = GROUP_AND_RPC.format(host="127.0.0.1", port=port)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", script], env=variables, capture_output=True, text=True, timeout=SECONDS_EACH - 5
+        [sys.executable, "-W", "ignore", "-c", script],
+        env=variables,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_EACH - 5,
     )
     check(done.returncode == 0, f"exit {done.returncode}: {done.stderr[-800:]}")
 
 
-@behaviour("24", "a bound socket can be handed over", own_only="the socket is handed to a server in the same PyTorch process")
+@behaviour(
+    "24",
+    "a bound socket can be handed over",
+    own_only="the socket is handed to a server in the same PyTorch process",
+)
 def _(bench):
     if OLD:
         raise Skip("1.13 has no master_listen_fd")
@@ -497,7 +527,11 @@ def _(bench):
         store.multi_set(["a", "b"], ["1"])
 
 
-@behaviour("28", "a master says how many clients are missing", own_only="the waiting is done by PyTorch's hosting process")
+@behaviour(
+    "28",
+    "a master says how many clients are missing",
+    own_only="the waiting is done by PyTorch's hosting process",
+)
 def _(bench):
     if OLD:
         dist.TCPStore("127.0.0.1", 0, 2, True, ms(1000))
@@ -538,7 +572,9 @@ def _(bench):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(10)
         port = listener.getsockname()[1]
-        client = in_thread(lambda: dist.TCPStore("127.0.0.1", port, 2, False, ms(CONNECT_MS), wait_for_workers=False))
+        client = in_thread(
+            lambda: dist.TCPStore("127.0.0.1", port, 2, False, ms(CONNECT_MS), wait_for_workers=False)
+        )
         peer, _ = listener.accept()
         with peer:
             peer.settimeout(10)
@@ -590,7 +626,9 @@ def _(bench):
         with raises(ValueError, missing):
             next(dist.rendezvous(url))
     # Rank 1 is a client of whoever hosts.
-    store, rank, size = next(dist.rendezvous(f"tcp://{bench.host}:{bench.port}?rank=1&world_size=2", timeout=ms(CONNECT_MS)))
+    store, rank, size = next(
+        dist.rendezvous(f"tcp://{bench.host}:{bench.port}?rank=1&world_size=2", timeout=ms(CONNECT_MS))
+    )
     equal((rank, size), (1, 2))
     store.set("key", "value")
     equal(store.get("key"), b"value")
@@ -598,7 +636,11 @@ def _(bench):
 
 @behaviour("41", "a host that cannot be resolved: a network error after the timeout")
 def _(bench):
-    kind, text = (TimeoutError, "timed out") if OLD else (NetworkError, "client socket has timed out after .*no such host")
+    kind, text = (
+        (TimeoutError, "timed out")
+        if OLD
+        else (NetworkError, "client socket has timed out after .*no such host")
+    )
     with raises(kind, text, within_s=15):
         dist.TCPStore("no such host", bench.port, 2, False, ms(1000), wait_for_workers=False)
 
@@ -636,7 +678,7 @@ def _(bench):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     store = next(dist.rendezvous(f"tcp://127.0.0.1:{port}?rank=0&world_size=1&use_libuv=1"))[0]
-    equal(store._underlying_non_prefix_store.libuvBackend if hasattr(store, "_underlying_non_prefix_store") else store.libuvBackend, True)
+    equal(store.libuvBackend, True)
 
 
 # ---- threads and signals ---------------------------------------------------------------------------------------
@@ -645,7 +687,9 @@ def _(bench):
 @behaviour("45", "a wait in one thread sees the set of another")
 def _(bench):
     for prefix in ("", "prefix45"):
-        waiting, setting = (dist.PrefixStore(prefix, bench.client()) if prefix else bench.client() for _ in range(2))
+        waiting, setting = (
+            dist.PrefixStore(prefix, bench.client()) if prefix else bench.client() for _ in range(2)
+        )
         waiter = in_thread(lambda store=waiting: (store.wait(["later"], ms(5000)), store.get("later"))[1])
         time.sleep(0.2)
         check(waiter.thread.is_alive(), "wait returned before the key was set")
@@ -673,7 +717,9 @@ def _(bench):
         signal.signal(signal.SIGUSR1, before)
 
 
-@behaviour("47", "use_libuv=0 gives the legacy server", own_only="chooses the backend of PyTorch's own server")
+@behaviour(
+    "47", "use_libuv=0 gives the legacy server", own_only="chooses the backend of PyTorch's own server"
+)
 def _(bench):
     if OLD:
         raise Skip("1.13 has one backend")
@@ -764,7 +810,9 @@ def _(bench):
         equal(first.get("key"), b"value")
 
 
-@behaviour("sizes", "a key of 8,192 and a value of 8,388,608 bytes pass; one byte more ends that connection only")
+@behaviour(
+    "sizes", "a key of 8,192 and a value of 8,388,608 bytes pass; one byte more ends that connection only"
+)
 def _(bench):
     store = bench.client()
     if bench.kind == "legacy":
@@ -819,7 +867,11 @@ def run_one(entry, fresh_bench, own):
 
 def main():
     parser = argparse.ArgumentParser(description="PyTorch's store behaviours with a PyTorch client")
-    parser.add_argument("--server", required=True, help="legacy, libuv, HOST:PORT, or a command that prints 'listening on ADDR:PORT'")
+    parser.add_argument(
+        "--server",
+        required=True,
+        help="legacy, libuv, HOST:PORT, or a command that prints 'listening on ADDR:PORT'",
+    )
     parser.add_argument("--only", help="comma list of numbers to run")
     args = parser.parse_args()
     own = args.server in ("legacy", "libuv")

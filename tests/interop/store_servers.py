@@ -3,6 +3,7 @@
 A server is made fresh for every behaviour, so that counting keys means something; only a server named by its
 address is shared by all of them.
 """
+
 import datetime
 import re
 import shlex
@@ -33,7 +34,11 @@ class CommandServer:
 
     def __init__(self, command, patience_s=20):
         self.process = subprocess.Popen(
-            shlex.split(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            shlex.split(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         self.output = []
         self.closed = False

@@ -7,6 +7,7 @@ Prints "PORT <n> <backend> <torch version>" on stdout when it listens and serves
 closed, so it cannot outlive the test that started it. Exit status 77: this Python has no torch, or this torch
 has no such backend (the reason is on stderr). The server keeps no key of its own: not even "init/".
 """
+
 import argparse
 import datetime
 import sys

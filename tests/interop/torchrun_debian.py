@@ -4,6 +4,7 @@
 On Python 3.11 it fails as shipped: a flag enumeration no longer lists its zero member when iterated, so the reader of
 --redirects and --tee gives nothing back. This puts another reader in its place, and nothing else.
 """
+
 import sys
 
 from torch.distributed.elastic.multiprocessing.api import Std

@@ -7,6 +7,7 @@
 One line per question. Where the expectation for PyTorch's servers is another one than ours, the case says so; why we
 differ is in docs/tcpstore.md. Exit status: 0, 1 if an answer was unexpected, 77 if torch is needed and missing.
 """
+
 import argparse
 import os
 import re
@@ -300,7 +301,13 @@ def _(new):
 
 @case("many requests in one piece are answered in order", i64(1) + i64(3) + b"\0" + blob("3") + i64(1))
 def _(new):
-    batch = op(ADD, "/batch", i64(1)) + op(ADD, "/batch", i64(2)) + op(CHECK, keys("/batch")) + op(GET, "/batch") + op(DELETE, "/batch")
+    batch = (
+        op(ADD, "/batch", i64(1))
+        + op(ADD, "/batch", i64(2))
+        + op(CHECK, keys("/batch"))
+        + op(GET, "/batch")
+        + op(DELETE, "/batch")
+    )
     return new().ask(batch, 34)
 
 
@@ -320,7 +327,9 @@ def _(new):
 
 @case("POP says the length before it takes", i64(2) + blob("a") + i64(1), legacy=CLOSED)
 def _(new):
-    return new().ask(op(PUSH, "/q.two", "a") + op(PUSH, "/q.two", "b") + op(POP, "/q.two") + op(LEN, "/q.two"), 25)
+    return new().ask(
+        op(PUSH, "/q.two", "a") + op(PUSH, "/q.two", "b") + op(POP, "/q.two") + op(LEN, "/q.two"), 25
+    )
 
 
 @case("a PUSH wakes one waiter", (b"\0", SILENT), legacy=(SILENT, SILENT))
@@ -357,7 +366,14 @@ def _(new):
 @case("LIST_KEYS tells raw keys, init/ too, and no queues", True)
 def _(new):
     peer = new()
-    peer.ask(op(ADD, "init/", i64(1)) + op(PUSH, "/listed.queue", "x") if peer.queues else op(ADD, "init/", i64(1)), 8)
+    peer.ask(
+        (
+            op(ADD, "init/", i64(1)) + op(PUSH, "/listed.queue", "x")
+            if peer.queues
+            else op(ADD, "init/", i64(1))
+        ),
+        8,
+    )
     peer.send(op(SET, "/listed", "1") + op(LIST_KEYS))
     count = struct.unpack("<q", peer.read(8))[0]
     names = [peer.read(struct.unpack("<Q", peer.read(8))[0]) for _ in range(count)]
@@ -366,7 +382,11 @@ def _(new):
 
 def main():
     parser = argparse.ArgumentParser(description="Raw questions to a TCPStore server")
-    parser.add_argument("--server", required=True, help="libuv, legacy, HOST:PORT, or a command that prints 'listening on ADDR:PORT'")
+    parser.add_argument(
+        "--server",
+        required=True,
+        help="libuv, legacy, HOST:PORT, or a command that prints 'listening on ADDR:PORT'",
+    )
     args = parser.parse_args()
     kind = args.server if args.server in ("libuv", "legacy") else "ours"
     if kind != "ours":
