@@ -22,8 +22,10 @@ namespace {
 
 // What is still there after this long is stuck in the kernel, and no signal can end it.
 constexpr auto kKillPatience = std::chrono::seconds(10);
-// The first asks, the second is final for the workers, the third is for an agent that is stuck.
+// The first asks, the second is final for the workers, the third is for an agent that is stuck: one
+// that had this long for the second.
 constexpr int kStopsUntilAgentIsKilled = 3;
+constexpr auto kTimeForTheSecond = std::chrono::seconds(1);
 
 void kill_all_that_is_left() {
   const TimePoint deadline = Clock::now() + kKillPatience;
@@ -61,6 +63,7 @@ std::optional<Ended> reap_until_agent(pid_t agent) {
 
 int guard(pid_t agent, int fd, const sigset_t& wanted) {
   int stops = 0;
+  TimePoint second{};
   for (;;) {
     siginfo_t info{};
     const int signo = ::sigwaitinfo(&wanted, &info);
@@ -74,8 +77,13 @@ int guard(pid_t agent, int fd, const sigset_t& wanted) {
                  std::to_string(ended->status) + "; everything that it had started is ended");
       return 128 + ended->status;
     }
-    if (signo == SIGINT || signo == SIGTERM) ++stops;
-    if (stops >= kStopsUntilAgentIsKilled) ::kill(agent, SIGKILL);
+    if (signo == SIGINT || signo == SIGTERM) {
+      const TimePoint now = Clock::now();
+      if (++stops < kStopsUntilAgentIsKilled) second = now;
+      if (stops >= kStopsUntilAgentIsKilled && now - second >= kTimeForTheSecond) {
+        ::kill(agent, SIGKILL);
+      }
+    }
     const auto byte = static_cast<unsigned char>(signo);
     // A full socket means that hundreds of signals are unread: one more would add nothing.
     (void)!::send(fd, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL);
