@@ -1,17 +1,16 @@
 #include "agent/driver.h"
 
-#include <boost/asio/post.hpp>
-
-#include <signal.h>
-#include <time.h>
-#include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
-
 #include "agent/process/descendants.h"
 #include "agent/process/spawn.h"
 #include "runtime/base/log.h"
+
+#include <boost/asio/post.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <signal.h>
+#include <time.h>
+#include <unistd.h>
 
 namespace distrun::agent {
 namespace {
@@ -134,8 +133,8 @@ void Driver::apply(const StopLeftovers& effect) {
     if (worker != workers_.end()) request.told.push_back(worker->second.child->pid());
   }
   const LeftoversGone answer{effect.generation, effect.request};
-  leftovers_.stop(std::move(request), [this] { return living_workers(); },
-                  [this, answer] { feed(answer); });
+  leftovers_.stop(
+      std::move(request), [this] { return living_workers(); }, [this, answer] { feed(answer); });
 }
 
 void Driver::apply(const GroupEnded&) {
@@ -146,10 +145,14 @@ void Driver::apply(const GroupEnded&) {
 
 void Driver::apply(const Say& effect) {
   switch (effect.severity) {
-    case Severity::debug: return log::debug(effect.text);
-    case Severity::info: return log::info(effect.text);
-    case Severity::warning: return log::warn(effect.text);
-    case Severity::error: return log::error(effect.text);
+    case Severity::debug:
+      return log::debug(effect.text);
+    case Severity::info:
+      return log::info(effect.text);
+    case Severity::warning:
+      return log::warn(effect.text);
+    case Severity::error:
+      return log::error(effect.text);
   }
 }
 
@@ -214,9 +217,9 @@ WorkerEnd Driver::describe(const Ending& ending) const {
   end.host = host_name();
   end.pid = ending.pid;
   end.status = ending.status;
-  end.ended = std::chrono::system_clock::now() -
-              std::chrono::duration_cast<std::chrono::system_clock::duration>(Clock::now() -
-                                                                              ending.at);
+  end.ended =
+      std::chrono::system_clock::now() -
+      std::chrono::duration_cast<std::chrono::system_clock::duration>(Clock::now() - ending.at);
   end.error_file = output_.error_file(ending.local_rank);
   if (!end.error_file.empty()) end.error = read_error_file(end.error_file);
   end.last_err = output_.last_lines(ending.local_rank, Output::Stream::err);
@@ -242,10 +245,16 @@ Progress Driver::progress() const {
   switch (core_.phase()) {
     case AgentPhase::idle:
     case AgentPhase::joining:
-    case AgentPhase::launching: progress.phase = Progress::Phase::starting; break;
-    case AgentPhase::working: progress.phase = Progress::Phase::running; break;
+    case AgentPhase::launching:
+      progress.phase = Progress::Phase::starting;
+      break;
+    case AgentPhase::working:
+      progress.phase = Progress::Phase::running;
+      break;
     case AgentPhase::draining:
-    case AgentPhase::done: progress.phase = Progress::Phase::stopping; break;
+    case AgentPhase::done:
+      progress.phase = Progress::Phase::stopping;
+      break;
   }
   progress.workers = static_cast<int>(living_workers().size());
   progress.nproc = spec_.nproc;

@@ -4,16 +4,6 @@
 // event, and one timer that the core is asked for, so that no deadline can be forgotten.
 #pragma once
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
-
-#include <deque>
-#include <map>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
-
 #include "agent/core/agent.h"
 #include "agent/core/worker_env.h"
 #include "agent/failure_report.h"
@@ -23,6 +13,16 @@
 #include "agent/process/output.h"
 #include "agent/progress.h"
 #include "agent/rendezvous_client.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace distrun::agent {
 

@@ -1,10 +1,9 @@
 #include "agent/leftovers.h"
 
-#include <signal.h>
+#include "agent/process/descendants.h"
 
 #include <algorithm>
-
-#include "agent/process/descendants.h"
+#include <signal.h>
 
 namespace distrun::agent {
 namespace {

@@ -5,13 +5,13 @@
 // again, quickly at first.  In the common case, no child at all, the first look is one system call.
 #pragma once
 
+#include "runtime/base/time.h"
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
 #include <functional>
 #include <vector>
-
-#include "runtime/base/time.h"
 
 namespace distrun::agent {
 

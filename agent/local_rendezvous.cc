@@ -25,6 +25,8 @@ void LocalRendezvous::join(const Join& join) {
   answer_(Welcome{assignment});
 }
 
-void LocalRendezvous::leave(const Leave&) { store_.reset(); }
+void LocalRendezvous::leave(const Leave&) {
+  store_.reset();
+}
 
 }  // namespace distrun::agent

@@ -3,13 +3,13 @@
 // can be read.
 #pragma once
 
-#include <boost/asio/io_context.hpp>
-
-#include <memory>
-
 #include "agent/core/spec.h"
 #include "agent/rendezvous_client.h"
 #include "rendezvous/server/store_server.h"
+
+#include <boost/asio/io_context.hpp>
+
+#include <memory>
 
 namespace distrun::agent {
 

@@ -1,13 +1,12 @@
 #include "agent/process/child.h"
 
+#include "runtime/base/check.h"
+
+#include <cerrno>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cerrno>
-
-#include "runtime/base/check.h"
 
 namespace distrun::agent {
 

@@ -5,13 +5,13 @@
 // That order, not timestamps, decides who failed first.
 #pragma once
 
+#include "agent/core/events.h"
+#include "agent/process/spawn.h"
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
 #include <functional>
-
-#include "agent/core/events.h"
-#include "agent/process/spawn.h"
 
 namespace distrun::agent {
 

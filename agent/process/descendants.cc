@@ -1,18 +1,17 @@
 #include "agent/process/descendants.h"
 
-#include <dirent.h>
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <dirent.h>
+#include <fcntl.h>
 #include <optional>
+#include <signal.h>
 #include <string_view>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 namespace distrun::agent {
 namespace {
@@ -41,8 +40,8 @@ std::optional<Stat> read_stat(const char* pid_text) {
   stat.state = text[close + 2];
   stat.process.name = text.substr(open + 1, close - open - 1);
   std::from_chars(text.data(), text.data() + open, stat.process.pid);
-  const auto [after, ec] = std::from_chars(text.data() + close + 4, text.data() + text.size(),
-                                           stat.process.parent);
+  const auto [after, ec] =
+      std::from_chars(text.data() + close + 4, text.data() + text.size(), stat.process.parent);
   if (ec != std::errc() || after + 1 >= text.data() + text.size()) return std::nullopt;
   std::from_chars(after + 1, text.data() + text.size(), stat.process.group);
   return stat;
@@ -80,14 +79,18 @@ std::vector<Process> living_below(pid_t root) {
 
 }  // namespace
 
-void become_subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
+void become_subreaper() {
+  ::prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
+}
 
 bool has_children() {
   siginfo_t info{};
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
-std::vector<Process> descendants() { return living_below(::getpid()); }
+std::vector<Process> descendants() {
+  return living_below(::getpid());
+}
 
 std::vector<Process> kill_descendants() {
   std::vector<Process> found = living_below(::getpid());

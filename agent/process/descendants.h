@@ -5,9 +5,8 @@
 // its children become ours instead of init's, so the tree below us never falls apart.
 #pragma once
 
-#include <sys/types.h>
-
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 namespace distrun::agent {

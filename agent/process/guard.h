@@ -7,9 +7,11 @@
 //
 //   guard killed (also by SIGKILL)   the agent reads end-of-file on their socket, kills every
 //                                    descendant, ends
-//   agent killed                     workers and orphans become the guard's; it kills them, says so,
+//   agent killed                     workers and orphans become the guard's; it kills them, says
+//   so,
 //                                    ends with 128 + signal
-//   both killed at the same moment   workers die by their parent-death signal; a grandchild that has
+//   both killed at the same moment   workers die by their parent-death signal; a grandchild that
+//   has
 //                                    none is not reached.  The one case that is not covered.
 //
 // As PID 1 of a container the guard also reaps what others leave.

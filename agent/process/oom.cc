@@ -1,10 +1,9 @@
 #include "agent/process/oom.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <charconv>
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace distrun::agent {
 namespace {

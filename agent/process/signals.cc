@@ -1,12 +1,11 @@
 #include "agent/process/signals.h"
 
+#include <algorithm>
+#include <cerrno>
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cerrno>
 
 namespace distrun::agent {
 

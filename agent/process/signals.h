@@ -5,6 +5,8 @@
 // the larger count is what was wished: Ctrl-C once is 1, twice is 2, however many processes it hit.
 #pragma once
 
+#include "runtime/base/result.h"
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
@@ -12,8 +14,6 @@
 #include <functional>
 #include <map>
 #include <vector>
-
-#include "runtime/base/result.h"
 
 namespace distrun::agent {
 
@@ -38,8 +38,9 @@ class Signals {
     std::function<void()> guard_lost;                // the guard is dead: end everything now
   };
 
-  // REQUIRES: `signals` and SIGCHLD are blocked (run_guarded does that).  `guard_fd`: the agent's end
-  // of the guard's socket, owned from here on.  Those in `stop_signals` stop, the rest are notices.
+  // REQUIRES: `signals` and SIGCHLD are blocked (run_guarded does that).  `guard_fd`: the agent's
+  // end of the guard's socket, owned from here on.  Those in `stop_signals` stop, the rest are
+  // notices.
   Signals(boost::asio::io_context& io, int guard_fd, const std::vector<int>& signals,
           std::vector<int> stop_signals, Handlers handlers);
 

@@ -3,14 +3,13 @@
 #include <boost/asio/detail/throw_error.hpp>  // before Process: its issue 318
 #include <boost/process/v2/posix/default_launcher.hpp>
 
+#include <cerrno>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <cerrno>
 
 namespace distrun::agent {
 namespace {
@@ -42,7 +41,8 @@ struct ChildSetup {
     if (::setsid() < 0) return failed();
     stage = ExecStage::parent_death_signal;
     if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0) return failed();
-    if (::getppid() != parent) ::_exit(127);  // it died before the line above: nobody is left to tell
+    if (::getppid() != parent)
+      ::_exit(127);  // it died before the line above: nobody is left to tell
     stage = ExecStage::signals;
     struct sigaction pipe {};
     pipe.sa_handler = remembered().pipe_was_ignored ? SIG_IGN : SIG_DFL;

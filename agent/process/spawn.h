@@ -1,20 +1,19 @@
 // spawn: starts one worker and says at which stage it failed, if it did.  The only file that sees
 // Boost.Process.
 //
-// The worker leads its own session and process group, dies with the agent (parent-death signal), has
-// the signal mask and dispositions that the launcher was started with, and its streams and CPUs set.
-// When spawn returns, the program is running: an exec that failed is reported here, not by an exit
-// status.
+// The worker leads its own session and process group, dies with the agent (parent-death signal),
+// has the signal mask and dispositions that the launcher was started with, and its streams and CPUs
+// set. When spawn returns, the program is running: an exec that failed is reported here, not by an
+// exit status.
 #pragma once
+
+#include "agent/core/exit_status.h"
 
 #include <boost/system/result.hpp>
 
-#include <sys/types.h>
-
 #include <string>
+#include <sys/types.h>
 #include <vector>
-
-#include "agent/core/exit_status.h"
 
 namespace distrun::agent {
 
@@ -37,8 +36,8 @@ struct SpawnError {
   int errno_value = 0;
 };
 
-// The signal mask and dispositions of the program's start, to be given to workers.  Call first thing
-// in main.
+// The signal mask and dispositions of the program's start, to be given to workers.  Call first
+// thing in main.
 void remember_signal_state();
 
 boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request);
