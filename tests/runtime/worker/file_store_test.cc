@@ -1,5 +1,5 @@
 // FileStore's bytes, as PyTorch 1.13.1 writes them, and what happens to files that are not whole.
-#include "tests/runtime/worker/temp_dir.h"
+#include "tests/support/run_program.h"
 #include <distrun/store.h>
 
 #include <gmock/gmock.h>
@@ -40,7 +40,7 @@ std::string from_hex(const std::string& hex) {
 
 // Recorded from PyTorch 1.13.1: what each call adds to the file.
 TEST(FileStore, WritesTheBytesThatPyTorchWrites) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   FileStore store(dir / "f");
   const auto before = [&] { return bytes_of(dir / "f").size(); };
   const struct {
@@ -72,7 +72,7 @@ TEST(FileStore, WritesTheBytesThatPyTorchWrites) {
 }
 
 TEST(FileStore, ReadsWhatPyTorchWrote) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   write_bytes(dir / "f", from_hex("02 00 00 00 2f 71 01 00 00 00 31 "  // set('q','1')
                                   "02 00 00 00 2f 64 01 00 00 00 32 "  // set('d','2')
                                   "03 00 00 00 2d 2f 64 00 00 00 00 "  // delete_key('d')
@@ -84,7 +84,7 @@ TEST(FileStore, ReadsWhatPyTorchWrote) {
 }
 
 TEST(FileStore, TheLastOfAllObjectsRemovesTheFile) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   const std::string path = dir / "f";
   auto first = std::make_unique<FileStore>(path, 1);
   auto second = std::make_unique<FileStore>(path, 1);
@@ -95,13 +95,13 @@ TEST(FileStore, TheLastOfAllObjectsRemovesTheFile) {
 }
 
 TEST(FileStore, ANegativeWorldSizeKeepsTheFile) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   { FileStore store(dir / "f"); }
   EXPECT_TRUE(std::filesystem::exists(dir / "f"));
 }
 
 TEST(FileStore, TheFileStaysUntilEveryRankHasBeenThere) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   {
     FileStore one(dir / "f", 2);
     one.clone();  // does not count as another rank
@@ -114,7 +114,7 @@ TEST(FileStore, TheFileStaysUntilEveryRankHasBeenThere) {
 // Every place at which a writer can have died: what was whole before stays, and the next writer
 // goes on behind it.
 TEST(FileStore, ATornRecordIsIgnoredAndCutOffByTheNextWriter) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   std::string whole;
   std::string with_next;
   {
@@ -140,7 +140,7 @@ TEST(FileStore, ATornRecordIsIgnoredAndCutOffByTheNextWriter) {
 }
 
 TEST(FileStore, AFileOfAnotherKindIsRefusedAndLeftAlone) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   const std::string text = "root:x:0:0:root:/root:/bin/bash\n";
   write_bytes(dir / "passwd", text);
   try {
@@ -165,7 +165,7 @@ TEST(FileStore, AFolderThatIsNotThereIsNamed) {
 }
 
 TEST(FileStore, AFileThatIsReplacedIsReadFromItsStart) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   FileStore store(dir / "f");
   store.set("old", "v");
   std::filesystem::remove(dir / "f");
@@ -176,7 +176,7 @@ TEST(FileStore, AFileThatIsReplacedIsReadFromItsStart) {
 }
 
 TEST(FileStore, ALockThatIsNeverGivenBackEndsInATimeout) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   FileStore store(dir / "f", -1, 100ms);
   const int fd = ::open((dir / "f").c_str(), O_RDWR);
   ASSERT_EQ(0, ::flock(fd, LOCK_EX));

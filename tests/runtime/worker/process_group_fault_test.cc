@@ -1,6 +1,6 @@
 // Ranks as processes, which can die as processes do; and joining through the environment.
 #include "tests/runtime/worker/store_server_thread.h"
-#include "tests/runtime/worker/temp_dir.h"
+#include "tests/support/run_program.h"
 #include <distrun/process_group.h>
 #include <distrun/worker.h>
 
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 // A rank in a process of its own.  What `body` returns, or the error that ends it, is its report.
 class Rank {
  public:
-  Rank(const testing::TempDir& dir, int rank, const std::function<std::string()>& body)
+  Rank(const test::TempFolder& dir, int rank, const std::function<std::string()>& body)
       : report_(dir / ("report" + std::to_string(rank))) {
     pid_ = ::fork();
     if (pid_ != 0) return;
@@ -55,7 +55,7 @@ class Rank {
   pid_t pid_;
 };
 
-std::unique_ptr<ProcessGroup> join_by_file(const testing::TempDir& dir, int rank, int size,
+std::unique_ptr<ProcessGroup> join_by_file(const test::TempFolder& dir, int rank, int size,
                                            Timeout timeout = 20s) {
   return init_process_group("gloo", {.timeout = timeout,
                                      .store = std::make_shared<FileStore>(dir / "store"),
@@ -66,7 +66,7 @@ std::unique_ptr<ProcessGroup> join_by_file(const testing::TempDir& dir, int rank
 
 void kill_one_and_expect_its_name(std::size_t count, int victim) {
   constexpr int kSize = 4;
-  testing::TempDir dir;
+  test::TempFolder dir;
   std::vector<Rank> ranks;
   for (int rank = 0; rank < kSize; ++rank)
     ranks.emplace_back(dir, rank, [&, rank]() -> std::string {
@@ -100,7 +100,7 @@ TEST(ProcessGroupFault, AKilledRankZeroIsNamedByAllOthers) {
 }
 
 TEST(ProcessGroupFault, AKilledRankIsNamedWithinASecond) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   std::vector<Rank> ranks;
   for (int rank = 0; rank < 2; ++rank)
     ranks.emplace_back(dir, rank, [&, rank]() -> std::string {
@@ -123,7 +123,7 @@ TEST(ProcessGroupFault, AKilledRankIsNamedWithinASecond) {
 }
 
 TEST(ProcessGroupFault, AStoppedRankIsNamedWhenTheTimeIsUp) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   std::vector<Rank> ranks;
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back(dir, rank, [&, rank]() -> std::string {
@@ -145,7 +145,7 @@ TEST(ProcessGroupFault, AStoppedRankIsNamedWhenTheTimeIsUp) {
 // The last operation of a quick rank must not be cut short by its exit, nor that of a slow one.
 TEST(ProcessGroupFault, RanksThatEndRightAfterTheirLastOperationHarmNobody) {
   for (int round = 0; round < 10; ++round) {
-    testing::TempDir dir;
+    test::TempFolder dir;
     std::vector<Rank> ranks;
     for (int rank = 0; rank < 4; ++rank)
       ranks.emplace_back(dir, rank, [&, rank] {
@@ -163,7 +163,7 @@ TEST(ProcessGroupFault, RanksThatEndRightAfterTheirLastOperationHarmNobody) {
 }
 
 TEST(ProcessGroupFault, JoinsAsTheLauncherSaysThroughItsStore) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   std::vector<Rank> ranks;
   int port_pipe[2];
   ASSERT_EQ(0, ::pipe(port_pipe));
@@ -199,7 +199,7 @@ TEST(ProcessGroupFault, JoinsAsTheLauncherSaysThroughItsStore) {
 }
 
 TEST(ProcessGroupFault, WithoutALaunchersStoreThatIsSaid) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   Rank rank(dir, 0, [] {
     ::setenv("RANK", "0", 1);
     ::setenv("WORLD_SIZE", "2", 1);
@@ -214,7 +214,7 @@ TEST(ProcessGroupFault, WithoutALaunchersStoreThatIsSaid) {
 }
 
 TEST(ProcessGroupFault, AGroupOfOneNeedsNoStore) {
-  testing::TempDir dir;
+  test::TempFolder dir;
   Rank rank(dir, 0, [] {
     ::setenv("RANK", "0", 1);
     ::setenv("WORLD_SIZE", "1", 1);

@@ -1,5 +1,5 @@
 #include "runtime/worker/error_file.h"
-#include "tests/runtime/worker/temp_dir.h"
+#include "tests/support/run_program.h"
 #include <distrun/worker.h>
 
 #include <gmock/gmock.h>
@@ -23,7 +23,7 @@ class Record : public ::testing::Test {
  protected:
   void SetUp() override { ::setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1); }
   void TearDown() override { ::unsetenv("TORCHELASTIC_ERROR_FILE"); }
-  testing::TempDir dir_;
+  test::TempFolder dir_;
   std::string path_ = dir_ / "error.json";
 };
 

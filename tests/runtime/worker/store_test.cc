@@ -1,7 +1,7 @@
 // What PyTorch's own tests ask of every store, asked of each of ours: in one process, in a file,
 // with a prefix, and against a real server.
 #include "tests/runtime/worker/store_server_thread.h"
-#include "tests/runtime/worker/temp_dir.h"
+#include "tests/support/run_program.h"
 #include <distrun/store.h>
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using ::testing::UnorderedElementsAre;
 
 // Keeps alive what a store needs under it.
 struct Site {
-  testing::TempDir dir;
+  test::TempFolder dir;
   std::unique_ptr<testing::StoreServerThread> server;
 };
 

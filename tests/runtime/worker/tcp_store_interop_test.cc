@@ -135,7 +135,7 @@ TEST_P(TorchInterop, QueuesWorkOrAreRefusedInWords) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Server, TorchInterop, ::testing::Values("legacy", "libuv"),
-                         [](const auto& info) { return info.param; });
+                         [](const auto& tested) { return tested.param; });
 
 }  // namespace
 }  // namespace distrun
