@@ -10,13 +10,12 @@ Exit status: 0, 1 if something differs, 77 if PYTHON has no torch.
 
 import argparse
 import json
-import os
 import pathlib
 import re
-import shlex
-import subprocess
 import sys
 import tempfile
+
+from launching import run_job, torch_version
 
 WORKER = """
 import os, time
@@ -47,20 +46,13 @@ def run(args, folder):
     script = folder / "worker.py"
     script.write_text(WORKER)
     parent_file = folder / "parent.json"
-    variables = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PET_", "TORCHELASTIC_"))
-    }
-    variables.update(PYTHON_EXEC=args.python, OMP_NUM_THREADS="1", TORCHELASTIC_ERROR_FILE=str(parent_file))
-    command = shlex.split(args.launcher) + [
-        "--standalone", "--nproc_per_node", "2", "--monitor_interval", "0.1",
-        "--log_dir", str(folder / "logs"), str(script),
-    ]  # fmt: skip
-    done = subprocess.run(
-        command, env=variables, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=args.timeout
+    options = ["--standalone", "--nproc_per_node", "2", "--monitor_interval", "0.1"]
+    options += ["--log_dir", str(folder / "logs"), str(script)]
+    status, _, report, _ = run_job(
+        args.launcher, options, args.python, args.timeout, TORCHELASTIC_ERROR_FILE=str(parent_file)
     )
-    report = done.stderr
-    said = f"exit status {done.returncode}, stderr:\n{report[-5000:]}"
-    check(done.returncode != 0, f"the failure was not reported: {said}")
+    said = f"exit status {status}, stderr:\n{report[-5000:]}"
+    check(status != 0, f"the failure was not reported: {said}")
     check(
         re.search(r"^=+\n.* FAILED\n-+\nFailures:\n", report, re.M), f"no report in torchrun's layout: {said}"
     )
@@ -91,15 +83,13 @@ def main():
     )
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--timeout", type=float, default=50)
+    parser.add_argument("--timeout", type=float, default=110)
     args = parser.parse_args()
-    if subprocess.run([args.python, "-c", "import torch"], capture_output=True).returncode != 0:
-        print(f"skipped: {args.python} has no usable torch")
-        return 77
+    print(f"torch {torch_version(args.python)}, {args.launcher}", flush=True)
     try:
         with tempfile.TemporaryDirectory(prefix="report_check.") as folder:
             run(args, pathlib.Path(folder))
-    except (AssertionError, subprocess.TimeoutExpired) as error:
+    except (AssertionError, TimeoutError) as error:
         print(f"FAIL {error}")
         return 1
     return 0
