@@ -4,12 +4,14 @@
 #include "runtime/base/log.h"
 
 #include <boost/asio/basic_socket_acceptor.hpp>
+#include <boost/asio/basic_waitable_timer.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/v6_only.hpp>
-#include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <utility>
@@ -22,6 +24,9 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 using boost::system::error_code;
 using Acceptor = asio::basic_socket_acceptor<tcp, asio::io_context::executor_type>;
+using Timer = asio::basic_waitable_timer<std::chrono::steady_clock,
+                                         asio::wait_traits<std::chrono::steady_clock>,
+                                         asio::io_context::executor_type>;
 
 // Connections taken in one turn, before those that are there are served again.
 constexpr int kAcceptsPerTurn = 64;
@@ -88,7 +93,7 @@ class StoreServer::Listener : public std::enable_shared_from_this<Listener> {
 
   asio::io_context& io_;
   Acceptor acceptor_;
-  asio::steady_timer pause_;
+  Timer pause_;
   StoreSessions sessions_;
   std::size_t max_connections_;
   std::uint64_t last_id_ = 0;
