@@ -412,12 +412,12 @@ Result<std::size_t> find_long(std::string_view spelling) {
   std::vector<std::string_view> names;
   if (!fitting.empty()) {
     for (const std::size_t i : fitting) names.push_back(kRows[i].name);
-    return usage("--" + std::string(spelling) + ": may be any of --" + join(names, ", --"));
+    return usage("--" + printable(spelling) + ": may be any of --" + join(names, ", --"));
   }
   for (const Row& row : kRows) names.push_back(row.name);
   const std::string_view close = nearest(name, names);
   return usage(
-      "--" + std::string(spelling.substr(0, 80)) + ": no such option" +
+      "--" + printable(spelling) + ": no such option" +
       (close.empty() ? "; --help lists them" : "; the nearest is --" + std::string(close)));
 }
 
@@ -425,7 +425,7 @@ Result<std::size_t> find_letter(char letter, std::string_view token) {
   for (std::size_t i = 0; i < kRows.size(); ++i) {
     if (kRows[i].letter == letter) return i;
   }
-  return usage("-" + std::string(1, letter) + (token.size() > 2 ? " in " + quote(token) : "") +
+  return usage("-" + printable({&letter, 1}) + (token.size() > 2 ? " in " + quote(token) : "") +
                ": no such option; --help lists them");
 }
 

@@ -68,6 +68,7 @@ class Finder {
     if (options_.module) return as_python(target);
     // As torchrun: --run-path beats --no-python.
     if (options_.no_python && !options_.run_path) return as_program();
+    if (target == "-") return as_python(target);  // the script comes from stdin
 
     const File file = look_at(target);
     const bool script = target.ends_with(".py");

@@ -77,12 +77,24 @@ std::string_view nearest(std::string_view word, const std::vector<std::string_vi
   return best;
 }
 
-std::string quote(std::string_view text) {
-  std::string result = "'";
-  result += text.substr(0, kQuotedMax);
-  result += text.size() > kQuotedMax ? "…'" : "'";
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text.substr(0, kQuotedMax)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte != 0x7f) {
+      result += c;
+      continue;
+    }
+    constexpr char kHex[] = "0123456789abcdef";
+    result += "\\x";
+    result += kHex[byte >> 4];
+    result += kHex[byte & 15];
+  }
+  if (text.size() > kQuotedMax) result += "...";
   return result;
 }
+
+std::string quote(std::string_view text) { return "'" + printable(text) + "'"; }
 
 std::string join(const std::vector<std::string_view>& pieces, std::string_view separator) {
   std::string result;

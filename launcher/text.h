@@ -26,8 +26,9 @@ std::vector<std::string_view> split(std::string_view text, char separator);
 // Of `candidates`, the one that `word` was most likely meant to be; empty: none is close.
 std::string_view nearest(std::string_view word, const std::vector<std::string_view>& candidates);
 
-// 'text', cut short if it is very long: an error must stay readable.
-std::string quote(std::string_view text);
+// For an error's text: on one line whatever it holds, and cut short if it is very long.
+std::string printable(std::string_view text);
+std::string quote(std::string_view text);  // the same between ' and '
 
 std::string join(const std::vector<std::string_view>& pieces, std::string_view separator);
 

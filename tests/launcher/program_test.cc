@@ -100,6 +100,10 @@ TEST_F(Program, WhatElseExistsIsForTheInterpreter) {
   EXPECT_THAT(argv("pkg"), ElementsAre(python_, "-u", "pkg", "--lr", "1"));
 }
 
+TEST_F(Program, ADashIsTheInterpretersStdin) {
+  EXPECT_THAT(argv("-"), ElementsAre(python_, "-u", "-", "--lr", "1"));
+}
+
 TEST_F(Program, AMissingScriptIsSaidWithTheFolder) {
   EXPECT_EQ(refusal("trian.py"), (Error{Errc::not_found, "not found: trian.py in " + cwd_}));
   EXPECT_EQ(refusal("./nosuch").code, Errc::not_found);

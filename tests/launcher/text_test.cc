@@ -44,5 +44,10 @@ TEST(Text, NearestIsSilentWhenNothingIsClose) {
   EXPECT_EQ(nearest(std::string(10'000, 'n'), {"nproc"}), "");
 }
 
+TEST(Text, WhatAnErrorRepeatsIsOneShortLine) {
+  EXPECT_EQ(quote("a\nb\x1b[2J"), "'a\\x0ab\\x1b[2J'");
+  EXPECT_EQ(quote(std::string(500, 'x')), "'" + std::string(80, 'x') + "...'");
+}
+
 }  // namespace
 }  // namespace distrun::launcher
