@@ -120,7 +120,7 @@ class SpawnFloor(unittest.TestCase):
 class StoreLoad(unittest.TestCase):
     def test_a_server_that_answers_as_told_gives_operations_without_errors(self):
         with measure.Server([TOOLS / "echo_server"]) as server:
-            for operation in ("get", "set", "wait_get"):
+            for operation in ("get", "get16", "set", "wait_get"):
                 done = call("store_load", server.port, "echo", operation, 4, 0.1)
                 operations, _, errors = done.stdout.split()
                 self.assertGreater(int(operations), 0, operation)

@@ -11,7 +11,8 @@ ECHO_BAR = 0.6
 ECHO_BAR_CLIENTS = 64
 TORCH_BAR = 2.0
 CLIENTS = (1, 16, 64, 256)
-OPERATIONS = ("get", "set", "wait_get")
+OPERATIONS = ("get", "set", "wait_get", "get16")
+BARRED = ("get", "set")
 RELEASE_CLIENTS = 1000
 RELEASE_LIMIT_MS = 1000
 TORCH_STORE = pathlib.Path(__file__).with_name("torch_store.py")
@@ -130,7 +131,7 @@ def _compare(operation, clients, rates, costs, errors):
     ours = rate("distrund")
     note = f"server CPU us/op: {cost('distrund')} against {cost('echo')}{bad('distrund')}{bad('echo')}"
     ratio, holds = at_least(ours, rate("echo"), ECHO_BAR)
-    barred = clients == ECHO_BAR_CLIENTS and operation != "wait_get"
+    barred = clients == ECHO_BAR_CLIENTS and operation in BARRED
     figures = [
         Figure(row, ours, "op/s", "echo", rate("echo"), ratio, f">= {ECHO_BAR}x" if barred else "",
                (holds and not errors[operation, clients, "distrund"]) if barred else None, note)
@@ -138,7 +139,7 @@ def _compare(operation, clients, rates, costs, errors):
     if torches:
         best = torches[-1]
         ratio, holds = at_least(ours, rate(best), TORCH_BAR)
-        barred = operation != "wait_get"
+        barred = operation in BARRED
         others = "".join(f"; {name} {rate(name):,.0f}" for name in torches[:-1])
         # Where even echo does not reach the bar, no server can: the kernel's share is the larger one.
         ceiling = f"echo itself {rate('echo') / max(1, rate(best)):.2f}x"

@@ -4,11 +4,13 @@
 //   PROTOCOL   g0 | g4 (see store_bytes.h) | echo: the same requests to an echo server
 //   OPERATION  get       GET; reply: the value
 //              wait_get  WAIT, its reply, then GET: what PyTorch's client does for one get()
+//              get16     16 GETs in one write, counted as 16: the server's own share shows, as the
+//                        kernel's is paid once for all of them
 //              set       SET and, in the same write, CHECK of the same key, whose reply of one byte
 //                        proves that the SET was carried out (a SET itself is never answered)
 //              release   all clients WAIT on one key, one more client sets it
 //
-// For the first three: one thread, one epoll; each client has its own key and one request on its
+// For the first four: one thread, one epoll; each client has its own key and one request on its
 // way, and sends the next one when the reply is there (a closed loop). Keys have 16 bytes,
 // values 64. An operation is counted when its last reply has come and was right. Prints
 //   operations seconds errors
@@ -90,6 +92,8 @@ std::string key_of(std::size_t client) {
   return text.data();
 }
 
+constexpr int kPipelined = 16;
+
 std::vector<Step> steps_of(std::string_view operation, const StoreBytes& bytes,
                            std::size_t client) {
   const auto key = key_of(client);
@@ -98,6 +102,14 @@ std::vector<Step> steps_of(std::string_view operation, const StoreBytes& bytes,
   const std::string released(1, distrun::bench::kReleased);
   const Step get{bytes.get(key), StoreBytes::blob(value)};
   if (operation == "get") return {get};
+  if (operation == "get16") {
+    Step all;
+    for (int i = 0; i < kPipelined; ++i) {
+      all.request += get.request;
+      all.reply += get.reply;
+    }
+    return {all};
+  }
   if (operation == "wait_get") return {Step{bytes.wait(key), released}, get};
   if (operation == "set") return {Step{bytes.set(key, value) + bytes.check(key), ready}};
   return {};
@@ -175,6 +187,7 @@ int run_closed_loop(int port, const StoreBytes& bytes, bool echo, std::string_vi
     loop.add(client, i);
   }
 
+  const std::uint64_t weight = operation == "get16" ? kPipelined : 1;
   std::uint64_t operations = 0;
   std::uint64_t errors = 0;
   std::size_t alive = count;
@@ -217,7 +230,7 @@ int run_closed_loop(int port, const StoreBytes& bytes, bool echo, std::string_vi
       if (done < 0) return;
       // The last step is the preparation; the one before it ends an operation.
       const bool whole = client.step + 2 == client.steps.size();
-      if (whole) ++operations;
+      if (whole) operations += weight;
       start_step(client, whole ? 0 : client.step + 1);
     });
     if (!came) {
@@ -283,7 +296,7 @@ int run_release(int port, const StoreBytes& bytes, std::size_t count, double lim
 
 int main(int argc, char** argv) {
   if (argc != 6) {
-    std::fputs("usage: store_load PORT g0|g4|echo get|wait_get|set|release CLIENTS SECONDS\n",
+    std::fputs("usage: store_load PORT g0|g4|echo get|get16|wait_get|set|release CLIENTS SECONDS\n",
                stderr);
     return 2;
   }
