@@ -30,7 +30,7 @@ def checks(binaries, python):
         # From 2.4 on torchrun keeps one store over restarts, where Gloo reads the dead workers' addresses: a plain
         # restart fails there. This variable gives it a new store for each attempt, as distrun always does.
         fresh = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-        yield "DDP with a restart under torchrun", "ddp_check.py", ["--launcher", str(torchrun)], fresh
+        yield "DDP with a restart under torchrun", "ddp_check.py", ["--launcher", str(torchrun), "--timeout", "300"], fresh
     distrun = shlex.quote(str(binaries / "distrun"))
     for workers in ("2", "4"):
         arguments = ["--launcher", distrun, "--workers", workers]
