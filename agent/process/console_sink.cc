@@ -161,7 +161,8 @@ bool ConsoleSink::write_all(TimePoint deadline) {
 void ConsoleSink::close() {
   closed_ = true;
   events_ = {};
-  ready_.cancel();
+  boost::system::error_code ignored;  // not open: the sink never had to wait
+  ready_.cancel(ignored);
 }
 
 }  // namespace distrun::agent

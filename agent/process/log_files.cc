@@ -24,6 +24,13 @@ std::string random_name() {
   return name;
 }
 
+// A worker that changes its folder must still find its error file.
+std::string absolute_path(const std::string& path) {
+  std::error_code ec;
+  const auto absolute = std::filesystem::absolute(path, ec);
+  return ec ? path : absolute.lexically_normal().string();
+}
+
 // Makes a folder that was not there before, of our own: nobody else can have put anything in it.
 template <class Name>
 Result<std::string> make_private_folder(const std::string& parent, Name name) {
@@ -45,23 +52,27 @@ std::string run_folder_name(std::string_view run_id, std::string_view random) {
   return name.append("_").append(random);
 }
 
+LooseErrorFiles::LooseErrorFiles(const std::string& temporary)
+    : stem_(absolute_path(temporary) + "/torchelastic_" + random_name() + random_name()) {}
+
+std::string LooseErrorFiles::path(int round, LocalRank local_rank) const {
+  return stem_ + "_" + std::to_string(round) + "_" + std::to_string(local_rank.value) +
+         "_error.json";
+}
+
 LogFiles::LogFiles(std::string base, std::string temporary, std::string run_id)
     : base_(std::move(base)), temporary_(std::move(temporary)), run_id_(std::move(run_id)) {}
 
 Result<bool> LogFiles::open_base() {
-  // Absolute: a worker that changes its folder must still find its error file.
-  std::error_code ec;
-  const auto absolute = std::filesystem::absolute(base_.empty() ? temporary_ : base_, ec);
-  if (ec) return os_error("cannot find the folder of " + base_ + temporary_, ec.value());
-  std::string path = absolute.lexically_normal();
+  std::string path = absolute_path(base_.empty() ? temporary_ : base_);
   if (base_.empty()) {
     auto made = make_private_folder(
         path, [](const std::string& random) { return "torchelastic_" + random; });
     if (!made) return made.error();
     base_ = *made;
-    made_.push_back(*made);
     return true;
   }
+  std::error_code ec;
   std::filesystem::create_directories(path, ec);
   std::error_code unreadable;
   if (ec && std::filesystem::is_regular_file(path, unreadable)) {
@@ -78,7 +89,6 @@ Result<bool> LogFiles::open_run() {
       base_, [this](const std::string& random) { return run_folder_name(run_id_, random); });
   if (!made) return made.error();
   run_ = *made;
-  made_.push_back(run_);
   return true;
 }
 
@@ -91,8 +101,7 @@ Result<bool> LogFiles::open_attempt(int restart_count) {
   const int again = starts_[restart_count]++;
   if (again > 0) path += "." + std::to_string(again);
   if (::mkdir(path.c_str(), 0777) != 0) return os_error("cannot make the folder " + path, errno);
-  attempt_ = path;
-  made_.push_back(std::move(path));
+  attempt_ = std::move(path);
   return true;
 }
 
@@ -100,12 +109,7 @@ Result<std::string> LogFiles::open_rank(LocalRank local_rank) {
   if (disabled() || attempt_.empty()) return std::string();
   std::string path = attempt_ + "/" + std::to_string(local_rank.value);
   if (::mkdir(path.c_str(), 0777) != 0) return os_error("cannot make the folder " + path, errno);
-  made_.push_back(path);
   return path;
-}
-
-void LogFiles::remove_empty_folders() {
-  for (auto path = made_.rbegin(); path != made_.rend(); ++path) ::rmdir(path->c_str());
 }
 
 }  // namespace distrun::agent

@@ -16,12 +16,24 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace distrun::agent {
 
 // A folder name out of a run id: '/' and control characters become '_'; at most 128 bytes.
 std::string run_folder_name(std::string_view run_id, std::string_view random);
+
+// Where a worker may leave its exception if nobody asked for files: a name in TMPDIR that nobody
+// can guess, and nothing there until the worker writes.  (Making and removing a folder costs more
+// than starting a worker.)
+class LooseErrorFiles {
+ public:
+  explicit LooseErrorFiles(const std::string& temporary);
+  // `round`: a new number for each round, so that no file of an older one is taken for a newer.
+  std::string path(int round, LocalRank local_rank) const;
+
+ private:
+  std::string stem_;
+};
 
 class LogFiles {
  public:
@@ -40,9 +52,6 @@ class LogFiles {
   const std::string& run_folder() const { return run_; }
   const std::string& attempt_folder() const { return attempt_; }
 
-  // Removes those folders of ours that hold no file; never a file, never --log-dir itself.
-  void remove_empty_folders();
-
  private:
   Result<bool> open_base();
   Result<bool> open_run();
@@ -52,8 +61,7 @@ class LogFiles {
   std::string run_id_;
   std::string run_;
   std::string attempt_;
-  std::map<int, int> starts_;      // restart count -> how often it was started
-  std::vector<std::string> made_;  // folders of ours, parents first
+  std::map<int, int> starts_;  // restart count -> how often it was started
 };
 
 }  // namespace distrun::agent

@@ -6,7 +6,6 @@
 #include "agent/process/log_files.h"
 #include "agent/process/worker_stream.h"
 #include "runtime/base/check.h"
-#include "runtime/base/log.h"
 
 #include <boost/asio/post.hpp>
 
@@ -71,6 +70,7 @@ struct Output::State : std::enable_shared_from_this<Output::State> {
         console(the_console),
         mode(console_mode),
         files(spec.log.base_dir, temporary_folder(spec), spec.run_id),
+        loose_error_files(temporary_folder(spec)),
         workers(static_cast<std::size_t>(spec.nproc)) {}
 
   boost::asio::io_context& io;
@@ -78,7 +78,8 @@ struct Output::State : std::enable_shared_from_this<Output::State> {
   Console& console;
   ConsoleMode mode;
   LogFiles files;
-  bool error_files = true;
+  LooseErrorFiles loose_error_files;
+  int round = 0;  // how many were opened
   std::array<LineFilter, 2> filters;
   std::vector<Worker> workers;
   int next_owner = 0;  // never used twice: an unfinished line of an older worker stays its own
@@ -104,7 +105,7 @@ struct Output::State : std::enable_shared_from_this<Output::State> {
   void close_round();
 };
 
-// Whether somebody asked for files; if not, a folder is only for error files, which are a courtesy.
+// Whether somebody asked for files.
 bool Output::State::keeps_files() const {
   const LogSpec& log = spec.log;
   return !log.base_dir.empty() || any(log.redirects) || any(log.tee) || !log.out_filters.empty() ||
@@ -230,20 +231,15 @@ Output::~Output() {
 Result<bool> Output::open_round(int restart_count) {
   state_->close_round();
   for (Worker& worker : state_->workers) worker = Worker{};
-  if (auto opened = state_->files.open_attempt(restart_count); !opened) {
-    if (state_->keeps_files()) return opened.error();
-    if (state_->error_files) {
-      log::warn("workers get no error file, so Python exceptions are not in the report",
-                {{"reason", opened.error().detail}});
-    }
-    state_->error_files = false;
-    return true;
-  }
+  ++state_->round;
+  if (!state_->keeps_files()) return true;
+  if (auto opened = state_->files.open_attempt(restart_count); !opened) return opened.error();
   return state_->open_filters();
 }
 
 Result<ChildStreams> Output::open_streams(LocalRank local_rank, Rank rank) {
-  const auto folder = state_->error_files ? state_->files.open_rank(local_rank) : std::string();
+  const bool own_folder = state_->keeps_files();
+  const auto folder = own_folder ? state_->files.open_rank(local_rank) : std::string();
   if (!folder) return folder.error();
   Worker& worker = state_->worker(local_rank);
   ChildStreams streams;
@@ -252,7 +248,11 @@ Result<ChildStreams> Output::open_streams(LocalRank local_rank, Rank rank) {
     if (!fd) return fd.error();
     (stream == Stream::out ? streams.out : streams.err) = *fd;
   }
-  if (!folder->empty()) worker.error_file = *folder + "/error.json";
+  if (!own_folder) {
+    worker.error_file = state_->loose_error_files.path(state_->round, local_rank);
+  } else if (!folder->empty()) {
+    worker.error_file = *folder + "/error.json";
+  }
   streams.error_file = worker.error_file;
   return streams;
 }
@@ -265,9 +265,12 @@ void Output::close_child_ends(LocalRank local_rank) {
 }
 
 void Output::worker_exited(LocalRank local_rank) {
-  for (Way& way : state_->worker(local_rank).ways) {
+  Worker& worker = state_->worker(local_rank);
+  for (Way& way : worker.ways) {
     if (way.piped) way.piped->drain();
   }
+  // A call stack is nobody else's business, and TMPDIR is everybody's.
+  if (!state_->keeps_files()) ::chmod(worker.error_file.c_str(), 0600);
 }
 
 bool Output::drained() const {
@@ -304,7 +307,6 @@ const std::string& Output::run_folder() const {
 
 void Output::finish() {
   state_->close_round();
-  state_->files.remove_empty_folders();
 }
 
 }  // namespace distrun::agent

@@ -51,8 +51,8 @@ class Output {
   Output(const Output&) = delete;
   Output& operator=(const Output&) = delete;
 
-  // Makes this attempt's folder; an earlier attempt's files are never touched.  An Error names the
-  // folder.  Closes a round that is still open.
+  // Makes this attempt's folder if files were asked for; an earlier attempt's files are never
+  // touched. An Error names the folder.  Closes a round that is still open.
   Result<bool> open_round(int restart_count);
 
   Result<ChildStreams> open_streams(LocalRank local_rank, Rank rank);
@@ -82,7 +82,8 @@ class Output {
   // Folder of this run's logs; empty while none was made.
   const std::string& run_folder() const;
 
-  // Closes the round and removes our folders that hold no file.  Does not flush the console.
+  // The job's end: closes the round.  What is left on the disk is what somebody asked for, and what
+  // a worker wrote into its error file.
   void finish();
 
  private:

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <map>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -78,6 +79,9 @@ TEST_F(OutputTest, NothingIsLostOfAWorkerThatIsKilledInTheMiddle) {
     }
   });
   ASSERT_TRUE(run_until([&] { return lines_written->load() > 3000; }));
+  for (const int seen = lines_written->load(); lines_written->load() < seen + 1000;) {
+    ::sched_yield();  // more than the loop has seen
+  }
   ::kill(child, SIGKILL);
   ASSERT_TRUE(WIFSIGNALED(wait_for(child, 0)));
   const int written = lines_written->load();  // the next one may have been written, too
@@ -253,13 +257,13 @@ TEST_F(OutputTest, AConsoleThatIsNotReadStopsTheWorkerNotTheLoopAndLosesNothing)
 
 TEST_F(OutputTest, TheDeadAreTakenInFullEvenIfTheConsoleIsNotRead) {
   open();
+  console_->write(Stream::err, -2, "", std::string(2'000'000, 'x') + "\n");
+  ASSERT_TRUE(console_->full(Stream::err));
   const pid_t child = start(0, [] {
-    write_fully(2, std::string(700'000, 'z') + "\nthe reason\n");
+    write_fully(2, std::string(50'000, 'z') + "\nthe reason\n");
     ::_exit(3);
   });
-  ASSERT_TRUE(run_until([&] { return ::waitpid(child, nullptr, WNOHANG) == child; }, false));
-  std::erase(children_, child);
-  output_->worker_exited(LocalRank(0));
+  wait_for(child, 0);
   EXPECT_THAT(output_->last_lines(LocalRank(0), Stream::err), ElementsAre("the reason"));
   ASSERT_TRUE(run_until_drained());
   EXPECT_TRUE(console_err_.ends_with("z\nthe reason\n"));
@@ -406,6 +410,15 @@ TEST_F(OutputTest, IfNobodyAskedForFilesNothingIsOnTheDiskUnlessAWorkerLeavesAnE
   output_->finish();
   EXPECT_EQ(fs::status(streams->error_file).permissions(),
             fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(OutputTest, ARoundNeverReadsTheErrorFileOfAnOlderOneWithTheSameRestartCount) {
+  open();
+  const auto first = output_->open_streams(LocalRank(0), Rank(0));
+  ASSERT_TRUE(output_->open_round(0));
+  const auto second = output_->open_streams(LocalRank(0), Rank(0));
+  ASSERT_TRUE(first && second);
+  EXPECT_NE(first->error_file, second->error_file);
 }
 
 TEST_F(OutputTest, DevNullGivesNoFilesNoErrorFileAndStillPrefixes) {

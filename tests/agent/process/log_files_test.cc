@@ -117,30 +117,13 @@ TEST_F(LogFilesTest, AFolderThatCannotBeMadeIsAnErrorThatNamesItAndTheReason) {
   EXPECT_THAT(missing.error().detail, HasSubstr(root_ + "/missing"));
 }
 
-TEST_F(LogFilesTest, RemoveTheirEmptyFoldersAndNothingElse) {
-  LogFiles empty("", root_, "job");
-  ASSERT_TRUE(empty.open_attempt(0));
-  ASSERT_TRUE(empty.open_rank(LocalRank(0)));
-  empty.remove_empty_folders();
+TEST_F(LogFilesTest, LooseErrorFilesAreNamesThatNobodyCanGuessAndNothingOnTheDisk) {
+  const LooseErrorFiles files(root_);
+  const LooseErrorFiles others(root_);
+  EXPECT_THAT(files.path(1, LocalRank(12)),
+              MatchesRegex(root_ + "/torchelastic_[a-z0-9]{16}_1_12_error.json"));
+  EXPECT_NE(files.path(1, LocalRank(12)), others.path(1, LocalRank(12)));
   EXPECT_TRUE(fs::is_empty(root_));
-
-  LogFiles used("", root_, "job");
-  ASSERT_TRUE(used.open_attempt(0));
-  const auto rank0 = used.open_rank(LocalRank(0));
-  const auto rank1 = used.open_rank(LocalRank(1));
-  ASSERT_TRUE(rank0 && rank1);
-  std::ofstream(*rank1 + "/error.json") << "{}";
-  used.remove_empty_folders();
-  EXPECT_FALSE(fs::exists(*rank0));
-  EXPECT_TRUE(fs::exists(*rank1 + "/error.json"));
-}
-
-TEST_F(LogFilesTest, TheFolderThatWasGivenStaysEvenIfEmpty) {
-  LogFiles files(root_ + "/given", "/nowhere", "job");
-  ASSERT_TRUE(files.open_attempt(0));
-  files.remove_empty_folders();
-  EXPECT_TRUE(fs::is_directory(root_ + "/given"));
-  EXPECT_TRUE(fs::is_empty(root_ + "/given"));
 }
 
 TEST(LogFileSink, TellsAFullDiskOnceWithPathAndReason) {
