@@ -172,7 +172,7 @@ namespace {
 struct PassOn {
   Effects& out;
   Generation generation;
-  void operator()(FirstFailure& e) const { out.emplace_back(Report{generation, std::move(e.end)}); }
+  void operator()(FirstFailure& e) const { out.emplace_back(Report{generation, e.end}); }
   void operator()(Ended& e) const { out.emplace_back(GroupEnded{std::move(e.verdict)}); }
   template <class E>
   void operator()(E& e) const {
