@@ -46,7 +46,13 @@ void Driver::begin() {
 }
 
 void Driver::feed(Event event) {
+  // Deaths seen before this event come before it: else a victim would pass for one that we stopped.
+  take_exits();
   inbox_.push_back(std::move(event));
+  run_inbox();
+}
+
+void Driver::run_inbox() {
   if (busy_) return;  // an effect fed us: the loop below will come to it
   busy_ = true;
   while (!inbox_.empty()) {
@@ -172,13 +178,18 @@ void Driver::on_exit(LocalRank local_rank, ExitStatus status) {
   output_.worker_exited(local_rank);
   exits_.push_back({local_rank, status});
   // All deaths that this turn of the loop has found go to the core as one event.
-  if (exits_.size() == 1) boost::asio::post(io_, [this] { report_exits(); });
+  if (exits_.size() == 1) {
+    boost::asio::post(io_, [this] {
+      take_exits();
+      run_inbox();
+    });
+  }
 }
 
-void Driver::report_exits() {
-  std::vector<WorkerExit> exits = std::move(exits_);
+void Driver::take_exits() {
+  if (exits_.empty()) return;
+  inbox_.push_back(Exited{generation_, std::move(exits_)});
   exits_.clear();
-  feed(Exited{generation_, std::move(exits)});
 }
 
 void Driver::child_ended() {

@@ -54,6 +54,7 @@ class Driver {
   };
 
   void feed(Event event);
+  void run_inbox();
   void rearm();
 
   void apply(const Join& effect) { rendezvous_.join(effect); }
@@ -68,7 +69,7 @@ class Driver {
   void apply(const Finish& effect);
 
   void on_exit(LocalRank local_rank, ExitStatus status);
-  void report_exits();
+  void take_exits();  // into the inbox
   std::vector<pid_t> living_workers() const;
   WorkerEnd describe(const Ending& ending) const;
 
