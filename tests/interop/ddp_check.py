@@ -66,7 +66,7 @@ def main():
     parser.add_argument("--launcher", required=True, help="command, for example 'build/dev/bin/distrun'")
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--timeout", type=float, default=110, help="seconds for one run")
+    parser.add_argument("--timeout", type=float, default=240, help="seconds for one run")
     args = parser.parse_args()
     print(f"torch {torch_version(args.python)}, {args.workers} workers, {args.launcher}", flush=True)
     try:

@@ -83,7 +83,7 @@ def main():
     )
     parser.add_argument("--launcher", required=True)
     parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--timeout", type=float, default=110)
+    parser.add_argument("--timeout", type=float, default=240)
     args = parser.parse_args()
     print(f"torch {torch_version(args.python)}, {args.launcher}", flush=True)
     try:
