@@ -317,7 +317,7 @@ std::unique_ptr<Transport> connect(Store& store, const GroupEngine::Identity& me
   GlooAddress address;
   address.address = local_address;
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); local_address.empty() && interface)
-    address.interface = interface;
+    address.interface = std::string(interface).substr(0, std::string_view(interface).find(","));
   const Store* base = &store;
   std::shared_ptr<Store> held;
   if (const auto* prefix = dynamic_cast<const PrefixStore*>(base)) {

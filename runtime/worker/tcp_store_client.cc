@@ -39,11 +39,8 @@ Generation generation_of(StoreProtocol protocol) {
   return Generation::g5;
 }
 
-Result<tcpstore::Reply> exchange_on(TcpConnection& connection, Generation generation,
-                                    const tcpstore::Request& request, TimePoint deadline) {
-  const auto bytes = tcpstore::encode_request(generation, request);
-  if (!bytes) return bytes.error();
-  if (auto sent = connection.send(*bytes, deadline); !sent) return sent.error();
+Result<tcpstore::Reply> receive_on(TcpConnection& connection, const tcpstore::Request& request,
+                                   TimePoint deadline) {
   tcpstore::ReplyDecoder decoder(request);
   std::array<char, 16 * 1024> part;
   while (decoder.wanted() > 0) {
@@ -53,6 +50,31 @@ Result<tcpstore::Reply> exchange_on(TcpConnection& connection, Generation genera
     if (auto fed = decoder.feed({part.data(), *got}); !fed) return fed.error();
   }
   return decoder.take();
+}
+
+Result<tcpstore::Reply> exchange_on(TcpConnection& connection, Generation generation,
+                                    const tcpstore::Request& request, TimePoint deadline) {
+  const auto bytes = tcpstore::encode_request(generation, request);
+  if (!bytes) return bytes.error();
+  if (auto sent = connection.send(*bytes, deadline); !sent) return sent.error();
+  return receive_on(connection, request, deadline);
+}
+
+// What a hello is followed by, to see whether the server took it.  A 1.13 server takes VALIDATE and
+// the four bytes behind it for a SET and the length of its key.  It must refuse that length at
+// once: were the highest byte 0, it would try to make room for gigabytes, and wait for them.
+struct Question {
+  tcpstore::Request request;
+  int times = 1;
+};
+
+Question question_for(Generation generation, bool server_is_known) {
+  if (generation < Generation::g4) return {{.op = Op::check, .args = {}, .number = 0}};  // READY
+  if (generation == Generation::g4) return {{.op = Op::num_keys, .args = {}, .number = 0}, 4};
+  constexpr int kAbsurdLength = 0x80'00'00;  // above every process id
+  return {{.op = Op::ping,
+           .args = {},
+           .number = server_is_known ? ::getpid() : ::getpid() | kAbsurdLength}};
 }
 
 }  // namespace
@@ -78,15 +100,19 @@ Result<TcpConnection> TcpStoreClient::open_as(Generation generation, TimePoint d
   // Alone in its write: some servers drop a VALIDATE that comes in pieces or in company.
   const std::string hello = tcpstore::encode_hello(generation);
   if (auto sent = connection->send(hello, deadline); !sent) return sent.error();
-  tcpstore::Request probe{.op = Op::check, .args = {}, .number = 0};  // no keys: READY, everywhere
-  if (generation >= Generation::g5) {
-    probe.op = Op::ping;
-    probe.number = ::getpid();
+  const Question question = question_for(generation, wanted_ != StoreProtocol::automatic);
+  const auto bytes = tcpstore::encode_request(generation, question.request);
+  if (!bytes) return bytes.error();
+  std::string all;
+  for (int i = 0; i < question.times; ++i) all += *bytes;
+  if (auto sent = connection->send(all, deadline); !sent) return sent.error();
+  for (int i = 0; i < question.times; ++i) {
+    const auto reply = receive_on(*connection, question.request, deadline);
+    if (!reply) return reply.error();
+    const bool fits =
+        question.request.op == Op::num_keys || reply->number == question.request.number;
+    if (!fits) return Error{Errc::protocol, "something else than a store answers there"};
   }
-  const auto reply = exchange_on(*connection, generation, probe, deadline);
-  if (!reply) return reply.error();
-  if (reply->number != probe.number)
-    return Error{Errc::protocol, "something else than a store answers there"};
   return connection;
 }
 
@@ -155,15 +181,9 @@ void TcpStoreClient::send(const Request& request, TimePoint deadline) {
 }
 
 TcpStoreClient::Reply TcpStoreClient::receive(const Request& request, TimePoint deadline) {
-  tcpstore::ReplyDecoder decoder(request);
-  std::array<char, 16 * 1024> part;
-  while (decoder.wanted() > 0) {
-    const auto got =
-        connection_.receive(part.data(), std::min(part.size(), decoder.wanted()), deadline);
-    if (!got) fail(got.error(), request.op);
-    if (auto fed = decoder.feed({part.data(), *got}); !fed) fail(fed.error(), request.op);
-  }
-  return decoder.take();
+  auto reply = receive_on(connection_, request, deadline);
+  if (!reply) fail(reply.error(), request.op);
+  return std::move(*reply);
 }
 
 TcpStoreClient::Reply TcpStoreClient::exchange(const Request& request, TimePoint deadline) {

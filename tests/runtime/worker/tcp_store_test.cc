@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <arpa/inet.h>
+#include <cstring>
 #include <functional>
 #include <netinet/in.h>
 #include <stdexcept>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 namespace distrun {
 namespace {
@@ -26,7 +28,7 @@ using ::testing::HasSubstr;
 class Peer {
  public:
   explicit Peer(int fd) : fd_(fd) {}
-  ~Peer() { ::close(fd_); }
+  ~Peer() { close(); }
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
@@ -41,6 +43,9 @@ class Peer {
     }
     bytes.resize(have);
     return bytes;
+  }
+  void close() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
   }
   void write(const std::string& bytes) { ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
 
@@ -74,11 +79,32 @@ class ScriptedServer {
     ::close(fd_);
   }
   std::uint16_t port() const { return port_; }
+  int fd() const { return fd_; }
 
  private:
   int fd_;
   std::uint16_t port_ = 0;
   std::thread thread_;
+};
+
+void greet(Peer& peer) {
+  peer.read(5);
+  peer.write(peer.read(5).substr(1));
+}
+
+// Greets the first connection, then gives the script both.
+class TwoConnections {
+ public:
+  explicit TwoConnections(const std::function<void(Peer&, Peer&)>& script)
+      : server_({[this, script](Peer& first) {
+          greet(first);
+          Peer second(::accept(server_.fd(), nullptr, nullptr));
+          script(first, second);
+        }}) {}
+  std::uint16_t port() const { return server_.port(); }
+
+ private:
+  ScriptedServer server_;
 };
 
 const std::string kHello = "\x00\xce\xf7\x85\x3c"s;
@@ -89,37 +115,49 @@ std::string u64(std::uint64_t value) {
 std::string blob(const std::string& bytes) {
   return u64(bytes.size()) + bytes;
 }
-void greet(Peer& peer) {
-  peer.read(5);
-  peer.write(peer.read(5).substr(1));
-}
 
 TCPStoreOptions to(std::uint16_t port, Timeout timeout = 10s) {
   return {.host = "127.0.0.1", .port = port, .timeout = timeout};
 }
 
+std::string u32(std::uint32_t value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+// What a client sends first, to a server that answers its ping.
+std::string greeting_of(StoreProtocol protocol) {
+  std::string greeting;
+  ScriptedServer server({[&](Peer& peer) {
+    greeting = peer.read(10);
+    peer.write(greeting.substr(6));
+  }});
+  TCPStoreOptions options = to(server.port());
+  options.protocol = protocol;
+  const TCPStore store(options);
+  EXPECT_GE(store.protocol(), StoreProtocol::torch_2_5);
+  return greeting;
+}
+
 TEST(TCPStore, SaysHelloAndPingsWithItsProcessId) {
-  std::string hello, ping;
-  {
-    ScriptedServer server({[&](Peer& peer) {
-      hello = peer.read(5);
-      ping = peer.read(5);
-      peer.write(ping.substr(1));
-    }});
-    const TCPStore store(to(server.port()));
-    EXPECT_EQ(store.protocol(), StoreProtocol::torch_2_5);
-  }
-  const std::uint32_t pid = static_cast<std::uint32_t>(::getpid());
-  EXPECT_EQ(hello, kHello);
-  EXPECT_EQ(ping, "\x0d" + std::string(reinterpret_cast<const char*>(&pid), 4));
+  const auto pid = static_cast<std::uint32_t>(::getpid());
+  EXPECT_EQ(greeting_of(StoreProtocol::newest), kHello + "\x0d" + u32(pid));
+}
+
+TEST(TCPStore, GreetsAnUnknownServerSoThatA113OneRefusesAtOnce) {
+  const std::string greeting = greeting_of(StoreProtocol::automatic);
+  // To it, these are a SET and the length of a key: below 2^63 it would make room for it.
+  std::int64_t length = 0;
+  std::memcpy(&length, greeting.data() + 1, sizeof length);
+  EXPECT_EQ(greeting.substr(0, 6), kHello + "\x0d");
+  EXPECT_LT(length, 0);
 }
 
 TEST(TCPStore, AServerThatClosesOnThePingIsSpokenToWithoutIt) {
   ScriptedServer server({[](Peer& peer) { peer.read(6); },  // 2.4: PING is unknown
                          [](Peer& peer) {
                            EXPECT_EQ(peer.read(5), kHello);
-                           EXPECT_EQ(peer.read(9), "\x05"s + u64(0));  // CHECK of no keys
-                           peer.write("\0"s);
+                           EXPECT_EQ(peer.read(4), "\x07\x07\x07\x07");  // GETNUMKEYS
+                           peer.write(u64(1) + u64(1) + u64(1) + u64(1));
                            EXPECT_EQ(peer.read(19), "\x01"s + blob("/k") + u64(0));  // SET
                          }});
   TCPStore store(to(server.port()));
@@ -156,7 +194,7 @@ TEST(TCPStore, IsCountedByAServerThatWaitsForItsWorkers) {
 TEST(TCPStore, AWorldSizeOfZeroIsRefused) {
   ScriptedServer server({[](Peer& peer) { greet(peer); }});
   TCPStoreOptions options = to(server.port());
-  options.world_size = 0;
+  options.world_size = 0;  // refused after the connection is made
   EXPECT_THROW(TCPStore store(options), DistArgumentError);
 }
 
@@ -225,28 +263,32 @@ TEST(TCPStore, APopThatAnotherClientWonWaitsAgain) {
   EXPECT_EQ(store.queue_pop("q"), "v");
 }
 
-TEST(TCPStore, AServerWithoutQueuesIsAskedOnAnotherConnection) {
+TEST(TCPStore, WhatTheNamedProtocolLacksIsRefusedWithoutAsking) {
   ScriptedServer server({[](Peer& peer) {
-                           greet(peer);
-                           // Kept until the store is used again.
-                           EXPECT_EQ(peer.read(1), "\x07"s);
-                           peer.write(u64(1));
-                         },
-                         [](Peer&) {}});
-  // The first script runs while the second connection is made, so the probe needs its own server
-  // thread: here it is refused, which is what a closed connection is.
+    greet(peer);
+    EXPECT_EQ(peer.read(1), "\x07"s);
+    peer.write(u64(1));
+  }});
   TCPStoreOptions options = to(server.port());
   options.protocol = StoreProtocol::torch_2_5;
   TCPStore store(options);
   EXPECT_THROW(store.queue_len("q"), DistUnsupportedError);
   EXPECT_EQ(store.num_keys(), 1);
-  const int fd = ::socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(server.port());
-  ::connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
-  ::close(fd);
+}
+
+// The first connection is served while the second is asked.
+TEST(TCPStore, WhetherAServerHasQueuesIsAskedOnAnotherConnection) {
+  TwoConnections server([&](Peer& first, Peer& second) {
+    greet(second);
+    EXPECT_EQ(second.read(23), "\x10"s + blob("/distrun/probe"));  // QUEUE_LEN
+    second.close();                                                // 2.5: unknown
+    EXPECT_EQ(first.read(1), "\x07"s);
+    first.write(u64(1));
+  });
+  TCPStore store(to(server.port()));
+  EXPECT_THROW(store.queue_len("q"), DistUnsupportedError);
+  EXPECT_THROW(store.queue_push("q", "v"), DistUnsupportedError);  // not asked again
+  EXPECT_EQ(store.num_keys(), 1);
 }
 
 TEST(TCPStore, ANewServerIsFoundToHaveEverything) {
@@ -262,7 +304,6 @@ TEST(TCPStore, ANewServerIsFoundToHaveEverything) {
 TEST(TCPStore, AServerThatComesLateIsFound) {
   std::uint16_t port = 0;
   { port = testing::StoreServerThread().port(); }
-  std::unique_ptr<ScriptedServer> server;
   std::thread later([&] {
     std::this_thread::sleep_for(100ms);
     boost::asio::io_context io;
