@@ -30,13 +30,14 @@ def first_line(argv, seconds=60):
 class Peers:
     """What is installed. `launchers` maps a name to a function from N to an argv without program."""
 
-    def __init__(self, torch_venv, with_slurm):
+    def __init__(self, torch_venv, with_slurm, folder):
         self.versions = {}
         self.missing = {}
         self.launchers = {}
         self.torch_python = None  # The newest PyTorch's.
         self.debian_torch = False
         self.with_slurm = with_slurm
+        self.folder = folder  # For what a peer leaves behind.
         self._find_mpirun()
         self._find_torch(pathlib.Path(torch_venv).expanduser() if torch_venv else DEFAULT_VENV)
         self._find_debian_torch()
@@ -58,7 +59,8 @@ class Peers:
             return
         self.versions["torchrun (newest PyTorch)"] = version
         self.torch_python = python
-        torchrun = [str(python), "-m", "torch.distributed.run", "--standalone"]
+        # torchrun never removes its temporary folder. `env` adds a millisecond to its seconds.
+        torchrun = ["env", f"TMPDIR={self.folder}", python, "-m", "torch.distributed.run", "--standalone"]
         self.launchers["torchrun"] = lambda n: [*torchrun, "--nproc-per-node", n, "--no-python"]
 
     def _find_debian_torch(self):

@@ -146,6 +146,14 @@ class RestartWorker(unittest.TestCase):
             self.assertEqual(names, ["died.0", "died.1", "main.0.0", "main.1.0", "main.2.0"])
 
 
+class Command(unittest.TestCase):
+    def test_a_wrong_call_is_refused_with_status_2(self):
+        bench = HERE.parent.parent / "scripts" / "bench"
+        for wrong in (["--only", "lunch"], ["--rounds", "0"], ["--fast"]):
+            done = subprocess.run([sys.executable, str(bench), *wrong], capture_output=True, timeout=30)
+            self.assertEqual(done.returncode, 2, wrong)
+
+
 class Bars(unittest.TestCase):
     def test_at_most_holds_at_the_bar_and_not_above(self):
         self.assertEqual(measure.at_most(6, 2, 3), (3, True))

@@ -75,13 +75,16 @@ def _load(bench, server, protocol, operation, clients, seconds):
     measured has done nothing but errors: the others' figures are still wanted."""
     argv = [bench.tool("store_load"), server.port, protocol, operation, clients, seconds]
     before = server.cpu_s()
-    done = subprocess.run(
-        [str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        timeout=seconds + 30, preexec_fn=lambda: os.sched_setaffinity(0, {_cpus()[1]}),
-    )  # fmt: skip
-    if done.returncode != 0:
-        say(done.stderr.strip())
-        return [0, 1, clients] if operation != "release" else [0, clients, 0, 0, 0], 0
+    try:
+        done = subprocess.run(
+            [str(word) for word in argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            check=True, timeout=seconds + 30, preexec_fn=lambda: os.sched_setaffinity(0, {_cpus()[1]}),
+        )  # fmt: skip
+    except subprocess.SubprocessError as error:
+        reason = getattr(error, "stderr", None) or str(error)
+        say(f"{operation} with {clients} clients: {reason.strip()}")
+        # As if it had taken the whole time; a release has more figures.
+        return [0, seconds, clients] if operation != "release" else [0, clients, 0, 0, 1e3 * seconds], 0
     return [float(word) for word in done.stdout.split()], server.cpu_s() - before
 
 
@@ -142,7 +145,7 @@ def _compare(operation, clients, rates, costs, errors):
         barred = operation in BARRED
         others = "".join(f"; {name} {rate(name):,.0f}" for name in torches[:-1])
         # Where even echo does not reach the bar, no server can: the kernel's share is the larger one.
-        ceiling = f"echo itself {rate('echo') / max(1, rate(best)):.2f}x"
+        ceiling = f"echo itself {rate('echo') / rate(best):.2f}x" if rate(best) else f"{best} did not serve"
         note = f"{ceiling}; server CPU us/op: {cost('distrund')} against {cost(best)}{others}{bad(best)}"
         figures.append(
             Figure(row, ours, "op/s", best, rate(best), ratio, f">= {TORCH_BAR:g}x" if barred else "",
