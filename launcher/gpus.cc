@@ -26,12 +26,16 @@ std::string field(std::string_view contents, std::string_view name) {
 
 std::vector<Device> nvidia_devices(const std::string& root, std::string& found) {
   const auto nodes = numbered(root + "dev", "nvidia");
-  const auto listed = entries(root + "proc/driver/nvidia/gpus");
+  const std::string folder = root + "proc/driver/nvidia/gpus/";
+  const auto listed = entries(folder);
   found = std::to_string(listed.size()) + " in /proc/driver/nvidia/gpus, " +
           std::to_string(nodes.size()) + " of /dev/nvidia[0-9]";
   std::vector<Device> devices;
   for (const std::string& pci : listed) {
-    const std::string about = read_file(root + "proc/driver/nvidia/gpus/" + pci + "/information");
+    std::string file = folder;
+    file += pci;
+    file += "/information";
+    const std::string about = read_file(file);
     const auto minor = parse_int(field(about, "Device Minor:"), 0, 1'000'000);
     const bool usable =
         minor && std::any_of(nodes.begin(), nodes.end(),
@@ -54,8 +58,9 @@ std::vector<Device> amd_devices(const std::string& root, std::string& found) {
       // CPUs are nodes too, without SIMD units; a GPU that a container may not use cannot be read.
       const std::string about = read_file(node + "/properties");
       if (!parse_int(field(about, "simd_count "), 1, INT32_MAX)) continue;
-      const std::string minor = field(about, "drm_render_minor ");
-      if (!exists(root + "dev/dri/renderD" + minor)) continue;
+      std::string render_node = root + "dev/dri/renderD";
+      render_node += field(about, "drm_render_minor ");
+      if (!exists(render_node)) continue;
       const auto place = parse_int(field(about, "location_id "), 0, 0xffff).value_or(0);
       const auto domain = parse_int(field(about, "domain "), 0, INT32_MAX).value_or(0);
       char pci[32];
@@ -77,9 +82,11 @@ std::string describe(std::string_view name, std::optional<std::string_view> valu
 // Keeps of `devices` what a variable lets through.
 int keep_visible(std::vector<Device>& devices, std::optional<std::string_view> variable) {
   std::vector<std::string> uuids;
+  uuids.reserve(devices.size());
   for (const Device& device : devices) uuids.push_back(device.uuid);
   const Visible visible = visible_devices(variable, uuids);
   std::vector<Device> kept;
+  kept.reserve(visible.devices.size());
   for (const std::size_t i : visible.devices) kept.push_back(devices[i]);
   devices = std::move(kept);
   return visible.mig_slices;

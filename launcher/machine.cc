@@ -120,11 +120,14 @@ std::optional<double> quota_of(const std::string& folder, bool v2) {
 std::optional<double> read_cpu_quota(const std::string& root) {
   std::optional<double> tightest;
   for (const Hierarchy& hierarchy : cpu_hierarchies(root)) {
+    const std::string mount = root + hierarchy.mount;
     std::string path = hierarchy.path;
     while (true) {
-      // Every level above us limits us too.  A level that is not there (see below_mount) reads
-      // empty.
-      const auto quota = quota_of(root + hierarchy.mount + path, hierarchy.v2);
+      // Every level above us limits us too.  A level that is not there (see below_mount)
+      // reads empty.
+      std::string folder = mount;
+      folder += path;
+      const auto quota = quota_of(folder, hierarchy.v2);
       if (quota && (!tightest || *quota < *tightest)) tightest = quota;
       if (path.empty()) break;
       const std::size_t slash = path.rfind('/');

@@ -12,7 +12,7 @@ namespace distrun::launcher {
 namespace fs = std::filesystem;
 
 std::string read_file(const std::string& path) {
-  constexpr std::size_t kMax = 256 * 1024;
+  constexpr std::size_t kMax = 262144;
   std::string contents;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return contents;
@@ -49,7 +49,10 @@ std::vector<std::pair<int, std::string>> numbered(const std::string& folder,
     if (digits.empty() || digits.find_first_not_of("0123456789") != std::string_view::npos)
       continue;
     if (const auto number = parse_int(digits, 0, 1'000'000)) {
-      result.emplace_back(static_cast<int>(*number), folder + "/" + name);
+      std::string path = folder;
+      path += '/';
+      path += name;
+      result.emplace_back(static_cast<int>(*number), std::move(path));
     }
   }
   std::sort(result.begin(), result.end());

@@ -41,6 +41,7 @@ std::vector<CpuList> groups_of(const Topology& topology, int node, int Cpu::*key
     if (cpu.node == node) groups[cpu.*key].push_back(cpu.id);
   }
   std::vector<CpuList> result;
+  result.reserve(groups.size());
   for (auto& [lowest, cpus] : groups) result.push_back(std::move(cpus));
   // The key names the lowest CPU of the machine, which may be one that we are not allowed to use.
   std::sort(result.begin(), result.end());
