@@ -57,10 +57,9 @@ class TCPStore::Client {
     throw DistTimeoutError(who + ": wait timeout after " + to_string(timeout) + ", keys: " + names);
   }
 
-  void require(Op op, Timeout timeout, const std::string& key, const std::string& who) {
+  void require(Op op, Timeout timeout, const std::string& call, const std::string& who) {
     if (!connection.server_has(op, limit(timeout)))
-      throw DistUnsupportedError(std::string(name(op)) + " \"" + key + "\": " + who +
-                                 " is too old for it");
+      throw DistUnsupportedError(call + ": " + who + " is too old for it");
   }
 };
 
@@ -138,7 +137,7 @@ std::int64_t TCPStore::num_keys() {
 
 std::vector<std::string> TCPStore::list_keys() {
   const std::lock_guard lock(client_->mutex);
-  client_->require(Op::list_keys, timeout(), "", description());
+  client_->require(Op::list_keys, timeout(), "list_keys", description());
   Reply reply = client_->connection.exchange({.op = Op::list_keys, .args = {}, .number = 0},
                                              Client::limit(timeout()));
   std::vector<std::string> keys;
@@ -186,7 +185,7 @@ void TCPStore::queue_push(const std::string& key, std::string_view value) {
   const std::string wire_key = "/" + key;
   const std::vector<std::string_view> args{wire_key, value};
   const std::lock_guard lock(client_->mutex);
-  client_->require(Op::queue_push, timeout(), key, description());
+  client_->require(Op::queue_push, timeout(), "queue_push \"" + key + "\"", description());
   client_->connection.exchange({.op = Op::queue_push, .args = args, .number = 0},
                                Client::limit(timeout()));
 }
@@ -197,7 +196,7 @@ std::string TCPStore::queue_pop(const std::string& key) {
   const std::string wire_key = "/" + key;
   const std::vector<std::string_view> args{wire_key};
   const std::lock_guard lock(client_->mutex);
-  client_->require(Op::queue_pop, limit, key, description());
+  client_->require(Op::queue_pop, limit, "queue_pop \"" + key + "\"", description());
   // Another client may take the item between our wait and our pop; then we wait again.
   for (;;) {
     client_->wait(args, limit, deadline, description());
@@ -214,7 +213,7 @@ std::string TCPStore::queue_try_pop(const std::string& key) {
   const std::string wire_key = "/" + key;
   const std::vector<std::string_view> args{wire_key};
   const std::lock_guard lock(client_->mutex);
-  client_->require(Op::queue_pop, timeout(), key, description());
+  client_->require(Op::queue_pop, timeout(), "queue_try_pop \"" + key + "\"", description());
   Reply reply = client_->connection.exchange({.op = Op::queue_pop, .args = args, .number = 0},
                                              Client::limit(timeout()));
   if (reply.blobs.empty())
@@ -226,7 +225,7 @@ std::int64_t TCPStore::queue_len(const std::string& key) {
   const std::string wire_key = "/" + key;
   const std::vector<std::string_view> args{wire_key};
   const std::lock_guard lock(client_->mutex);
-  client_->require(Op::queue_len, timeout(), key, description());
+  client_->require(Op::queue_len, timeout(), "queue_len \"" + key + "\"", description());
   return client_->connection
       .exchange({.op = Op::queue_len, .args = args, .number = 0}, Client::limit(timeout()))
       .number;
