@@ -22,9 +22,15 @@ std::string to_line(const Progress& p) {
   if (p.workers != p.nproc) line += " of " + std::to_string(p.nproc);
   line += p.nproc == 1 ? " worker " : " workers ";
   switch (p.phase) {
-    case Progress::Phase::starting: line += "starting"; break;
-    case Progress::Phase::running: line += "running"; break;
-    case Progress::Phase::stopping: line += "left to stop"; break;
+    case Progress::Phase::starting:
+      line += "starting";
+      break;
+    case Progress::Phase::running:
+      line += "running";
+      break;
+    case Progress::Phase::stopping:
+      line += "left to stop";
+      break;
   }
   return line + ", round " + std::to_string(p.round) + ", " + to_text(p.elapsed) + ", restarts " +
          std::to_string(p.restarts) + "/" + std::to_string(p.max_restarts);

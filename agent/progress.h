@@ -3,9 +3,9 @@
 //   4 workers running, round 0, 12 s, restarts 0/3
 #pragma once
 
-#include <string>
-
 #include "runtime/base/time.h"
+
+#include <string>
 
 namespace distrun::agent {
 

@@ -4,9 +4,9 @@
 // implements the same three verbs.
 #pragma once
 
-#include <functional>
-
 #include "agent/core/events.h"
+
+#include <functional>
 
 namespace distrun::agent {
 

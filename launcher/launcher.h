@@ -1,5 +1,5 @@
-// Launcher: builds everything that a job needs, connects it, and runs it.  The composition root: the
-// only place that knows all parts.
+// Launcher: builds everything that a job needs, connects it, and runs it.  The composition root:
+// the only place that knows all parts.
 //
 //   guard process ── Launcher: Signals, LocalRendezvous, Output, Driver(Agent core)
 //

@@ -1,11 +1,4 @@
 // distrun: parse, make a job, run it.  What each step does is in launcher/.
-#include <unistd.h>
-
-#include <cstdio>
-#include <exception>
-#include <string_view>
-#include <vector>
-
 #include "agent/process/spawn.h"
 #include "launcher/environment.h"
 #include "launcher/exit_code.h"
@@ -14,6 +7,12 @@
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "runtime/base/log.h"
+
+#include <cstdio>
+#include <exception>
+#include <string_view>
+#include <unistd.h>
+#include <vector>
 
 namespace {
 
