@@ -94,7 +94,9 @@ std::string printable(std::string_view text) {
   return result;
 }
 
-std::string quote(std::string_view text) { return "'" + printable(text) + "'"; }
+std::string quote(std::string_view text) {
+  return "'" + printable(text) + "'";
+}
 
 std::string join(const std::vector<std::string_view>& pieces, std::string_view separator) {
   std::string result;
