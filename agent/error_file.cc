@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::size_t kLargestFile = 1024 * 1024;
+constexpr std::size_t kLargestFile = std::size_t{1} << 20;
 constexpr int kDeepest = 32;  // writing JSON recurses
 
 std::string read_file(int fd, std::string& problem) {

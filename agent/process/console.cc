@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <cerrno>
 #include <cstring>
 #include <signal.h>
 #include <string>
@@ -18,7 +19,7 @@ namespace distrun::agent {
 namespace {
 
 constexpr Duration kQuiet = std::chrono::milliseconds(100);  // before the progress line comes back
-constexpr std::size_t kLogMax = 1024 * 1024;                 // of log text that nobody takes
+constexpr std::size_t kLogMax = std::size_t{1} << 20;        // of log text that nobody takes
 constexpr std::string_view kEraseLine = "\r\x1b[K";
 
 bool same_file(int a, int b) {
@@ -64,7 +65,9 @@ struct Console::State : std::enable_shared_from_this<Console::State> {
   std::function<void()> on_room;
   std::function<void()> on_empty;
 
-  bool terminal = false;
+  bool terminal = false;      // stderr
+  bool out_terminal = false;  // stdout
+  bool lost_output = false;
   bool status_allowed = false;
   bool status_shown = false;
   bool timer_runs = false;
@@ -89,7 +92,8 @@ ConsoleSink::Events Console::State::events(const char* name) {
     if (on_room) on_room();
   };
   events.empty = [this] { on_sink_empty(); };
-  events.broken = [name](int why) {
+  events.broken = [this, name](int why) {
+    if (why != EPIPE) lost_output = true;
     log::warn(std::string(name) + " cannot be written any more; workers go on, their log files too",
               {{"reason", std::strerror(why)}});
   };
@@ -148,6 +152,7 @@ Console::Console(boost::asio::io_context& io, int out_fd, int err_fd)
                     ? state_->out
                     : std::make_shared<ConsoleSink>(io, err_fd, state_->events("stderr"));
   state_->terminal = ::isatty(err_fd) != 0;
+  state_->out_terminal = ::isatty(out_fd) != 0;
   state_->status_allowed = state_->terminal;
 }
 
@@ -227,12 +232,22 @@ void Console::on_empty(std::function<void()> call) {
   state_->on_empty = std::move(call);
 }
 
-bool Console::finish(Duration limit) {
-  const TimePoint deadline = Clock::now() + limit;
+void Console::wind_up() {
   state_->status.clear();
   state_->erase_status(*state_->err);
-  state_->complete_line(*state_->out);
-  state_->complete_line(*state_->err);
+  if (state_->out_terminal) state_->complete_line(*state_->out);
+  if (state_->terminal) state_->complete_line(*state_->err);
+  state_->out->pump();
+  state_->err->pump();
+}
+
+bool Console::lost_output() const {
+  return state_->lost_output;
+}
+
+bool Console::finish(Duration limit) {
+  wind_up();
+  const TimePoint deadline = Clock::now() + limit;
   const bool out = state_->out->write_all(deadline);
   const bool err = state_->err->write_all(deadline);
   return out && err;

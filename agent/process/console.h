@@ -24,7 +24,7 @@ class Console {
   enum class Stream { out, err };
 
   // Ignores SIGPIPE for the process: a closed console is an error value here, not a death.
-  Console(boost::asio::io_context& io, int out_fd = 1, int err_fd = 2);
+  explicit Console(boost::asio::io_context& io, int out_fd = 1, int err_fd = 2);
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -52,9 +52,15 @@ class Console {
   void on_empty(std::function<void()> call);
   bool empty() const;
 
-  // At the end: completes open lines and writes what waits, blocking until `limit` at most.  False:
-  // something is left unwritten.
+  // Before the end: takes the progress line away and, on a terminal, completes open lines
+  // (elsewhere bytes are passed on as they are).  What waits goes on being written from the loop:
+  // on_empty.
+  void wind_up();
+  // At the end: writes what waits, blocking until `limit` at most.  False: something is left.
   bool finish(Duration limit);
+
+  // A stream could not be written for another reason than a reader that has gone: a full disk.
+  bool lost_output() const;
 
  private:
   struct State;

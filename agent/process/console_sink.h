@@ -24,7 +24,7 @@ namespace distrun::agent {
 
 class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
  public:
-  static constexpr std::size_t kFull = 1024 * 1024;
+  static constexpr std::size_t kFull = std::size_t{1} << 20;
 
   struct Events {
     std::function<void()> room;       // was full, is less than half full

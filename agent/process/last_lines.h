@@ -8,7 +8,7 @@
 
 namespace distrun::agent {
 
-inline constexpr std::size_t kTailBytes = 8 * 1024;
+inline constexpr std::size_t kTailBytes = 8192;
 inline constexpr std::size_t kTailLines = 20;
 
 // The last kTailBytes of all that was appended.

@@ -15,7 +15,7 @@ namespace distrun::agent {
 
 class LineSplitter {
  public:
-  static constexpr std::size_t kLongestHeld = 64 * 1024;
+  static constexpr std::size_t kLongestHeld = 65536;
 
   // `give` is called with pieces in order: void(std::string_view), never empty.
   template <class Give>

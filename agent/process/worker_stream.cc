@@ -13,7 +13,7 @@
 namespace distrun::agent {
 namespace {
 
-constexpr std::size_t kRead = 128 * 1024;
+constexpr std::size_t kRead = 131072;
 
 // One for all streams: there is one thread, and nothing is left in it between two reads.
 std::array<char, kRead>& read_buffer() {

@@ -79,9 +79,10 @@ TEST_F(OutputTest, NothingIsLostOfAWorkerThatIsKilledInTheMiddle) {
     }
   });
   ASSERT_TRUE(run_until([&] { return lines_written->load() > 3000; }));
-  for (const int seen = lines_written->load(); lines_written->load() < seen + 1000;) {
-    ::sched_yield();  // more than the loop has seen
-  }
+  // More than the loop has seen: a thousand lines, or a full pipe.
+  const int seen = lines_written->load();
+  const TimePoint enough = Clock::now() + std::chrono::milliseconds(500);
+  while (lines_written->load() < seen + 1000 && Clock::now() < enough) ::sched_yield();
   ::kill(child, SIGKILL);
   ASSERT_TRUE(WIFSIGNALED(wait_for(child, 0)));
   const int written = lines_written->load();  // the next one may have been written, too
