@@ -149,7 +149,7 @@ TEST(ProcessGroup, BadArgumentsAreRefusedBeforeAnythingIsSent) {
   expect_nothing_thrown(as_ranks(2, [](ProcessGroup& group) {
     std::vector<float> floats(4);
     std::vector<std::int32_t> integers(4);
-    std::array<std::byte, 9> raw{};
+    alignas(8) std::array<std::byte, 16> raw{};
     EXPECT_THROW(group.broadcast(floats, 2), DistArgumentError);
     EXPECT_THROW(group.reduce(floats, -1), DistArgumentError);
     EXPECT_THROW(group.all_reduce(integers, ReduceOp::avg), DistArgumentError);
