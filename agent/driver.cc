@@ -82,9 +82,19 @@ void Driver::rearm() {
   });
 }
 
+void Driver::apply(const Join& effect) {
+  // A console that takes nothing holds up the next round as it would hold up workers that write to
+  // it themselves; else each round would add to what waits.
+  if (output_.drained()) return rendezvous_.join(effect);
+  output_.when_drained([this, effect] {
+    if (core_.phase() == AgentPhase::joining) rendezvous_.join(effect);
+  });
+}
+
 void Driver::apply(const StartGroup& effect) {
   const Assignment& assignment = effect.assignment;
   generation_ = assignment.generation;
+  base_rank_ = assignment.base_rank;
   workers_.clear();
   const auto opened = output_.open_round(assignment.restart_count);
   round_is_open_ = opened.has_value();
@@ -97,11 +107,11 @@ void Driver::apply(const Spawn& effect) {
   const auto failed = [&](ExecStage stage, int error) {
     feed(SpawnFailed{effect.generation, local_rank, stage, error});
   };
-  if (!round_is_open_) return failed(ExecStage::log_file, EIO);
-  const auto streams = output_.open_streams(local_rank, Rank(local_rank.value));
+  if (!round_is_open_) return failed(ExecStage::log_file, 0);
+  const auto streams = output_.open_streams(local_rank, Rank(base_rank_.value + local_rank.value));
   if (!streams) {
     log::error(streams.error().detail);
-    return failed(ExecStage::log_file, EIO);
+    return failed(ExecStage::log_file, 0);
   }
   const EnvBlock block = environment_->of(local_rank, streams->error_file);
   SpawnRequest request;

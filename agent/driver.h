@@ -57,7 +57,7 @@ class Driver {
   void run_inbox();
   void rearm();
 
-  void apply(const Join& effect) { rendezvous_.join(effect); }
+  void apply(const Join& effect);
   void apply(const Leave& effect) { rendezvous_.leave(effect); }
   void apply(const StartGroup& effect);
   void apply(const Spawn& effect);
@@ -85,6 +85,7 @@ class Driver {
   std::optional<TimePoint> armed_for_;
 
   Generation generation_;
+  Rank base_rank_;
   std::optional<WorkerEnvironment> environment_;
   bool round_is_open_ = false;
   std::map<LocalRank, RunningWorker> workers_;

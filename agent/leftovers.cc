@@ -33,19 +33,30 @@ void Leftovers::cancel() {
   timer_.cancel();
 }
 
+bool Leftovers::find_and_signal(const std::vector<pid_t>& workers) {
+  if (!has_children()) return false;
+  const bool killing = request_.signo == SIGKILL;
+  bool any = false;
+  for (const Process& process : descendants()) {
+    if (contains(workers, process.pid)) continue;
+    any = true;
+    if (!killing && (signalled_ || contains(request_.told, process.group))) continue;
+    ::kill(process.pid, request_.signo);
+  }
+  // One that forks and exits faster than /proc can be read is a child of ours at every moment.
+  reap_orphans(workers);
+  for (const pid_t pid : children()) {
+    if (contains(workers, pid)) continue;
+    any = true;
+    if (killing) ::kill(pid, SIGKILL);
+  }
+  return any;
+}
+
 void Leftovers::look() {
   const std::vector<pid_t> workers = workers_now_();
   reap_orphans(workers);
-  bool any = false;
-  if (has_children()) {
-    for (const Process& process : descendants()) {
-      if (contains(workers, process.pid)) continue;
-      any = true;
-      const bool again = request_.signo == SIGKILL;
-      if (!again && (signalled_ || contains(request_.told, process.group))) continue;
-      ::kill(process.pid, request_.signo);
-    }
-  }
+  const bool any = find_and_signal(workers);
   signalled_ = true;
   if (!any) {
     ++serial_;

@@ -19,8 +19,7 @@ class Leftovers {
  public:
   struct Request {
     int signo = 0;
-    std::vector<pid_t> workers;  // alive: not leftovers themselves, what they started is
-    std::vector<pid_t> told;     // process groups that have had this signal
+    std::vector<pid_t> told;  // process groups that have had this signal
   };
 
   explicit Leftovers(boost::asio::io_context& io) : timer_(io) {}
@@ -34,6 +33,7 @@ class Leftovers {
 
  private:
   void look();
+  bool find_and_signal(const std::vector<pid_t>& workers);  // whether anything was there
 
   boost::asio::steady_timer timer_;
   Request request_;

@@ -1,6 +1,7 @@
 // LocalRendezvous: the rendezvous of a job on one node.  Every round is complete at once and gets a
 // fresh store on a fresh port (or on the port that was asked for), so that no key of an older round
-// can be read.
+// can be read.  Workers are told the address that the store listens on: a name that the user gave
+// is looked up here, once a round, and nowhere else.
 #pragma once
 
 #include "agent/core/spec.h"

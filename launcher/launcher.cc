@@ -19,8 +19,6 @@
 namespace distrun::launcher {
 namespace {
 
-// How long a console that does not take our last bytes may keep us at the end.
-constexpr Duration kConsolePatience = std::chrono::seconds(30);
 constexpr auto kProgressPause = std::chrono::seconds(1);
 
 class Launcher {
@@ -35,7 +33,7 @@ class Launcher {
         rendezvous_(io_, job.spec),
         driver_(io_, job.spec, output_, rendezvous_),
         signals_(io_, guard_fd, signals, job.spec.stop_signals,
-                 {.stop = [this](int signo, int) { driver_.stop(signo); },
+                 {.stop = [this](int signo) { stop(signo); },
                   .notice = [this](int signo) { driver_.notice(signo); },
                   .child_ended = [this] { driver_.child_ended(); },
                   .guard_lost = [this] { die_with_the_guard(); }}),
@@ -44,17 +42,28 @@ class Launcher {
   int run() {
     log::set_sink([this](std::string_view line) { console_.write_log(line); });
     const int status = run_job();
-    // The console is gone below: what is logged later goes to fd 2 directly.
-    if (!console_.finish(kConsolePatience)) {
-      log::set_sink({});
-      log::warn("the console took no output for " + agent::to_text(kConsolePatience) +
-                "; what was left is lost");
-    }
+    console_.wind_up();
+    const bool all_written = wait_for_the_reader() && !console_.lost_output();
     log::set_sink({});
-    return status;
+    return all_written || status != kExitSuccess ? status : kExitSystem;
   }
 
  private:
+  // What workers wrote is not ours to drop: as long as somebody holds the other end of our stdout
+  // and stderr, it is waited for.  A stop signal says that nobody will read it.
+  bool wait_for_the_reader() {
+    if (console_.empty()) return true;
+    console_.on_empty([this] { io_.stop(); });
+    io_.restart();
+    io_.run();
+    return console_.empty();
+  }
+
+  void stop(int signo) {
+    if (!driver_.verdict()) return driver_.stop(signo);
+    io_.stop();
+  }
+
   int run_job() {
     if (const auto started = signals_.start(); !started) {
       log::error(started.error().detail);
@@ -70,7 +79,7 @@ class Launcher {
     }
     console_.set_status_line("");
     report();
-    output_.finish();
+    output_.finish(driver_.verdict()->first_failure.has_value());
     return driver_.verdict()->exit_code;
   }
 
@@ -99,7 +108,7 @@ class Launcher {
 
   [[noreturn]] void die_with_the_guard() {
     driver_.end_everything();
-    output_.finish();
+    output_.finish(false);
     console_.finish(std::chrono::milliseconds(200));
     ::_exit(exit_for_signal(9));
   }

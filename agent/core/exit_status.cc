@@ -34,8 +34,8 @@ struct Text {
     return text;
   }
   std::string operator()(const NeverStarted& s) const {
-    return "could not start: " + std::string(to_string(s.stage)) + ": " +
-           std::generic_category().message(s.error);
+    const std::string text = "could not start: " + std::string(to_string(s.stage));
+    return s.error == 0 ? text : text + ": " + std::generic_category().message(s.error);
   }
 };
 
@@ -49,6 +49,13 @@ struct Code {
 };
 
 }  // namespace
+
+bool may_pass(const NeverStarted& failure) {
+  for (const int shortage : {EAGAIN, ENOMEM, EMFILE, ENFILE, ETXTBSY}) {
+    if (failure.error == shortage) return true;
+  }
+  return false;
+}
 
 std::string to_text(const ExitStatus& status) {
   return std::visit(Text{}, status);

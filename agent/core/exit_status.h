@@ -53,13 +53,17 @@ struct KilledBy {
 
 struct NeverStarted {
   ExecStage stage = ExecStage::exec;
-  int error = 0;  // errno
+  int error = 0;  // errno; 0: the edge has said why
   bool operator==(const NeverStarted&) const = default;
 };
 
 using ExitStatus = std::variant<ExitedWith, KilledBy, NeverStarted>;
 
 bool succeeded(const ExitStatus& status);
+
+// The system was short of something that it may have again in a moment (processes, memory, file
+// descriptors; a program file still being written): another try is not blind.
+bool may_pass(const NeverStarted& failure);
 
 // "exited with status 3" · "killed by SIGSEGV (core dumped)" ·
 // "killed by SIGKILL (out of memory: the kernel's OOM killer)" ·

@@ -334,8 +334,9 @@ GroupVerdict WorkerGroup::verdict() const {
       return end.part != Part::succeeded && end.part != Part::stopped && by_itself(end.status) &&
              end.at - *state_.started_at < kStartup;
     };
-    verdict.failed_at_start = std::holds_alternative<NeverStarted>(state_.first_failure->status) ||
-                              (limits_.first_attempt && all(failed_early));
+    const auto* never = std::get_if<NeverStarted>(&state_.first_failure->status);
+    verdict.failed_at_start =
+        (never != nullptr && !may_pass(*never)) || (limits_.first_attempt && all(failed_early));
   } else if (all([](const Ending& end) { return end.part == Part::succeeded; })) {
     verdict.result = GroupResult::succeeded;
   } else {

@@ -32,6 +32,8 @@ void Child::signal(int signo, Target target) {
   if (!running_) return;
   if (target == Target::group) {
     ::kill(-pid_, signo);
+    // A stopped process (SIGSTOP, a debugger) acts on no signal but SIGKILL until it continues.
+    if (signo != SIGKILL) ::kill(-pid_, SIGCONT);
   } else {
     ::syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), signo, nullptr, 0);
   }

@@ -88,6 +88,27 @@ bool has_children() {
   return ::waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
+std::vector<pid_t> children() {
+  const std::string path = "/proc/self/task/" + std::to_string(::getpid()) + "/children";
+  std::vector<pid_t> pids;
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return pids;
+  std::string text;
+  char buffer[4096];
+  for (ssize_t n; (n = ::read(fd, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<std::size_t>(n));
+  }
+  ::close(fd);
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end;) {
+    pid_t pid = 0;
+    const auto [next, ec] = std::from_chars(at, end, pid);
+    if (ec == std::errc()) pids.push_back(pid);
+    at = next + 1;
+  }
+  return pids;
+}
+
 std::vector<Process> descendants() {
   return living_below(::getpid());
 }
@@ -97,6 +118,8 @@ std::vector<Process> kill_descendants() {
   // A pid read from /proc a moment ago may be reused only after its parent reaped it; a foreign
   // parent could.  The window is microseconds wide and pids are handed out in circles.
   for (const Process& process : found) ::kill(process.pid, SIGKILL);
+  // Those that slipped through the scan have become our children by now.
+  for (const pid_t pid : children()) ::kill(pid, SIGKILL);
   return found;
 }
 

@@ -24,7 +24,12 @@ struct Process {
   std::string name;  // as the kernel has it: at most 15 characters
 };
 
-// Living descendants (zombies are not living).  Reads all of /proc: some milliseconds.
+// Children, alive or not yet reaped, by the kernel's own list: microseconds.  Empty where the
+// kernel keeps none (CONFIG_PROC_CHILDREN).
+std::vector<pid_t> children();
+
+// Living descendants (zombies are not living).  Reads all of /proc: some milliseconds, in which a
+// process that forks and exits again and again can slip through; what does becomes our child.
 std::vector<Process> descendants();
 
 // SIGKILL to each living descendant; returns those that were found.  A process that forks meanwhile

@@ -114,8 +114,11 @@ int run_guarded(const std::vector<int>& signals, const std::function<int(int fd)
   sigemptyset(&wanted);
   sigaddset(&wanted, SIGCHLD);
   for (const int signo : signals) sigaddset(&wanted, signo);
+  // As a background group the agent may not be stopped for writing to the terminal.
+  sigset_t agent_blocks = wanted;
+  sigaddset(&agent_blocks, SIGTTOU);
   // Blocked before the fork, so that none is lost between here and the agent's own handling.
-  ::sigprocmask(SIG_BLOCK, &wanted, nullptr);
+  ::sigprocmask(SIG_BLOCK, &agent_blocks, nullptr);
   become_subreaper();
   const pid_t child = ::fork();
   if (child < 0) {
@@ -124,6 +127,8 @@ int run_guarded(const std::vector<int>& signals, const std::function<int(int fd)
   }
   if (child == 0) {
     ::close(ends[0]);
+    // Its own group: `kill -9 %1` in a shell, and Ctrl-C, are for the group of the guard.
+    ::setpgid(0, 0);
     become_subreaper();  // not inherited
     std::exit(agent(ends[1]));
   }

@@ -11,8 +11,8 @@
 //   so,
 //                                    ends with 128 + signal
 //   both killed at the same moment   workers die by their parent-death signal; a grandchild that
-//   has
-//                                    none is not reached.  The one case that is not covered.
+//                                    has none is not reached.  The one case that is not covered,
+//                                    and it takes aim: the agent has a process group of its own.
 //
 // As PID 1 of a container the guard also reaps what others leave.
 #pragma once

@@ -60,6 +60,12 @@ std::string LooseErrorFiles::path(int round, LocalRank local_rank) const {
          "_error.json";
 }
 
+void LooseErrorFiles::remove(int last, int nproc) const {
+  for (int round = 1; round <= last; ++round) {
+    for (int i = 0; i < nproc; ++i) ::unlink(path(round, LocalRank(i)).c_str());
+  }
+}
+
 LogFiles::LogFiles(std::string base, std::string temporary, std::string run_id)
     : base_(std::move(base)), temporary_(std::move(temporary)), run_id_(std::move(run_id)) {}
 

@@ -30,6 +30,8 @@ class LooseErrorFiles {
   explicit LooseErrorFiles(const std::string& temporary);
   // `round`: a new number for each round, so that no file of an older one is taken for a newer.
   std::string path(int round, LocalRank local_rank) const;
+  // Removes what the rounds from 1 to `last` left.
+  void remove(int last, int nproc) const;
 
  private:
   std::string stem_;

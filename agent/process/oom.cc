@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <charconv>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 namespace distrun::agent {
@@ -25,35 +26,50 @@ OomWatch::~OomWatch() {
 }
 
 void OomWatch::start() {
-  kernel_log_ = ::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (kernel_log_ >= 0) ::lseek(kernel_log_, 0, SEEK_END);
+  // The inode of the machine's own pid namespace is a constant of the kernel's.
+  constexpr ino_t kInitialPidNamespace = 0xEFFFFFFC;
+  struct stat space {};
+  if (::stat("/proc/self/ns/pid", &space) == 0 && space.st_ino == kInitialPidNamespace) {
+    kernel_log_ = ::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (kernel_log_ >= 0) ::lseek(kernel_log_, 0, SEEK_END);
+  }
   counter_file_ = oom_counter_file(read_small_file("/proc/self/cgroup"), "/sys/fs/cgroup");
-  counted_ = counter();
+  explained_ = counter();
 }
 
 bool OomWatch::killed(pid_t pid) {
-  bool named = false;
+  if (kernel_log_ >= 0) {
+    read_kernel_log();
+    return named_.erase(pid) > 0;
+  }
+  if (counter() <= explained_) return false;
+  ++explained_;
+  return true;
+}
+
+void OomWatch::read_kernel_log() {
   // Bounded by the kernel's ring; EPIPE says that records were overwritten before we came.
-  while (kernel_log_ >= 0) {
+  for (;;) {
     char record[8192];
     const ssize_t n = ::read(kernel_log_, record, sizeof record);
     if (n < 0 && (errno == EPIPE || errno == EINTR)) continue;
-    if (n <= 0) break;
-    if (names_oom_kill({record, static_cast<std::size_t>(n)}, pid)) named = true;
+    if (n <= 0) return;
+    if (const pid_t pid = oom_killed_pid({record, static_cast<std::size_t>(n)})) named_.insert(pid);
   }
-  const std::uint64_t now = counter();
-  const bool grew = now > counted_;
-  counted_ = now;
-  return named || grew;
 }
 
 std::uint64_t OomWatch::counter() const {
   return counter_file_.empty() ? 0 : oom_kills(read_small_file(counter_file_));
 }
 
-bool names_oom_kill(std::string_view record, pid_t pid) {
-  const std::string wanted = "Killed process " + std::to_string(pid) + " ";
-  return record.find(wanted) != record.npos;
+pid_t oom_killed_pid(std::string_view record) {
+  constexpr std::string_view kSentence = "Killed process ";
+  const std::size_t at = record.find(kSentence);
+  pid_t pid = 0;
+  if (at != record.npos) {
+    std::from_chars(record.data() + at + kSentence.size(), record.data() + record.size(), pid);
+  }
+  return pid;
 }
 
 std::uint64_t oom_kills(std::string_view text) {

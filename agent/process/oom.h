@@ -1,12 +1,12 @@
 // OomWatch: did the kernel's out-of-memory killer end a worker?  SIGKILL alone does not say.
 //
-// Two witnesses, and either is enough: the kernel's log (/dev/kmsg) names each pid that it killed,
-// and the memory cgroup counts its kills.  The log needs the right to read it and our own pid
-// namespace to be the machine's; the counter names nobody, so it is believed only when it grew
-// since the last look.
+// Two witnesses.  The kernel's log (/dev/kmsg) names each pid that it killed: where it can be read
+// and our pids are the machine's (not those of a namespace), it alone is believed.  Else the memory
+// cgroup's counter of kills, which names nobody: each kill that it counts explains one worker.
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
@@ -29,17 +29,19 @@ class OomWatch {
 
  private:
   std::uint64_t counter() const;
+  void read_kernel_log();
 
-  int kernel_log_ = -1;
+  int kernel_log_ = -1;  // open only if it is to be believed
+  std::set<pid_t> named_;
   std::string counter_file_;
-  std::uint64_t counted_ = 0;
+  std::uint64_t explained_ = 0;  // kills that were there before us, or explain a worker already
 };
 
 // Pure, for tests.
 //
-// "… Killed process 4711 (python) …" for this pid, as the kernel writes it for a machine and for a
-// cgroup out of memory.
-bool names_oom_kill(std::string_view kernel_log_record, pid_t pid);
+// The pid in "… Killed process 4711 (python) …", as the kernel writes it for a machine and for a
+// cgroup out of memory; 0: the record is about something else.
+pid_t oom_killed_pid(std::string_view kernel_log_record);
 // The number behind "oom_kill " in memory.events (v2) or memory.oom_control (v1); 0 if there is
 // none.
 std::uint64_t oom_kills(std::string_view counter_file);

@@ -305,8 +305,11 @@ const std::string& Output::run_folder() const {
   return state_->files.run_folder();
 }
 
-void Output::finish() {
+void Output::finish(bool failure_reported) {
   state_->close_round();
+  if (state_->keeps_files()) return;
+  const int last = failure_reported ? state_->round - 1 : state_->round;
+  state_->loose_error_files.remove(last, state_->spec.nproc);
 }
 
 }  // namespace distrun::agent

@@ -82,9 +82,10 @@ class Output {
   // Folder of this run's logs; empty while none was made.
   const std::string& run_folder() const;
 
-  // The job's end: closes the round.  What is left on the disk is what somebody asked for, and what
-  // a worker wrote into its error file.
-  void finish();
+  // The job's end: closes the round and removes the error files that nobody asked for: those of
+  // earlier rounds, and those of the last one unless its failure is reported (the report names
+  // them).
+  void finish(bool failure_reported);
 
  private:
   struct State;

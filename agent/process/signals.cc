@@ -12,12 +12,17 @@ namespace distrun::agent {
 using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
-int StopCount::add(Source source) {
-  int& mine = seen_[source == Source::guard ? 0 : 1];
-  ++mine;
-  if (mine <= told_) return 0;
-  told_ = mine;
-  return told_;
+bool SameWish::is_new(int signo, Source source, TimePoint now) {
+  std::vector<Unpaired>& open = unpaired_[signo];
+  std::erase_if(open, [now](const Unpaired& one) { return now - one.at > kSameWish; });
+  const auto other = std::find_if(open.begin(), open.end(),
+                                  [source](const Unpaired& one) { return one.source != source; });
+  if (other != open.end()) {
+    open.erase(other);
+    return false;
+  }
+  open.push_back({source, now});
+  return true;
 }
 
 Signals::Signals(boost::asio::io_context& io, int guard_fd, const std::vector<int>& signals,
@@ -47,17 +52,12 @@ void Signals::stop() {
   signals_fd_.close(ignored);
 }
 
-void Signals::on_signal(int signo, StopCount::Source source) {
+void Signals::on_signal(int signo, SameWish::Source source) {
   if (signo == SIGCHLD) return handlers_.child_ended();
-  if (std::find(stop_signals_.begin(), stop_signals_.end(), signo) != stop_signals_.end()) {
-    if (const int count = stops_.add(source); count > 0) handlers_.stop(signo, count);
-    return;
-  }
-  // A notice that reached both of us is one notice, in whichever order it came.
-  auto& seen = notices_[signo];
-  const int mine = ++seen[source == StopCount::Source::guard ? 0 : 1];
-  const int other = seen[source == StopCount::Source::guard ? 1 : 0];
-  if (mine > other) handlers_.notice(signo);
+  if (!same_wish_.is_new(signo, source, Clock::now())) return;
+  const bool stops =
+      std::find(stop_signals_.begin(), stop_signals_.end(), signo) != stop_signals_.end();
+  stops ? handlers_.stop(signo) : handlers_.notice(signo);
 }
 
 void Signals::wait_for_guard() {
@@ -68,7 +68,7 @@ void Signals::wait_for_guard() {
       const ssize_t n = ::recv(guard_.native_handle(), &signo, 1, MSG_DONTWAIT);
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) break;
       if (n <= 0) return handlers_.guard_lost();
-      on_signal(signo, StopCount::Source::guard);
+      on_signal(signo, SameWish::Source::guard);
       if (!guard_.is_open()) return;
     }
     wait_for_guard();
@@ -81,7 +81,7 @@ void Signals::wait_for_signals() {
     signalfd_siginfo info{};
     while (signals_fd_.is_open() &&
            ::read(signals_fd_.native_handle(), &info, sizeof info) == sizeof info) {
-      on_signal(static_cast<int>(info.ssi_signo), StopCount::Source::direct);
+      on_signal(static_cast<int>(info.ssi_signo), SameWish::Source::direct);
     }
     if (signals_fd_.is_open()) wait_for_signals();
   });

@@ -1,41 +1,46 @@
 // Signals: what operators and schedulers send to the agent, as events on its loop.
 //
-// A signal can come twice for one wish: from the guard, and directly (a terminal signals the whole
-// foreground group, a scheduler every process of a step).  So the two sources are counted apart and
-// the larger count is what was wished: Ctrl-C once is 1, twice is 2, however many processes it hit.
+// A signal can come twice for one wish: through the guard, and directly (a scheduler signals every
+// process of a step).  SameWish tells those from two wishes.
 #pragma once
 
 #include "runtime/base/result.h"
+#include "runtime/base/time.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
-#include <array>
 #include <functional>
 #include <map>
 #include <vector>
 
 namespace distrun::agent {
 
-// Pure: how often a stop was wished, over all stop signals of both sources.
-class StopCount {
+// Pure.  A signal that the other source delivered within kSameWish is the same wish; each delivery
+// pairs with one other at most, so two Ctrl-C in a row are two.
+class SameWish {
  public:
   enum class Source { guard, direct };
-  // Counts one; returns the new count if it grew, else 0: the other source has told it already.
-  int add(Source source);
+  static constexpr Duration kSameWish = std::chrono::milliseconds(500);
+
+  // Whether this delivery is a wish of its own.
+  bool is_new(int signo, Source source, TimePoint now);
 
  private:
-  std::array<int, 2> seen_{};
-  int told_ = 0;
+  struct Unpaired {
+    Source source;
+    TimePoint at;
+  };
+  std::map<int, std::vector<Unpaired>> unpaired_;  // by signal; those within kSameWish
 };
 
 class Signals {
  public:
   struct Handlers {
-    std::function<void(int signo, int count)> stop;  // count: 1 for the first, 2: the second …
-    std::function<void(int signo)> notice;           // to be passed through to the workers
-    std::function<void()> child_ended;               // some child of ours, perhaps an adopted one
-    std::function<void()> guard_lost;                // the guard is dead: end everything now
+    std::function<void(int signo)> stop;
+    std::function<void(int signo)> notice;  // to be passed through to the workers
+    std::function<void()> child_ended;      // some child of ours, perhaps an adopted one
+    std::function<void()> guard_lost;       // the guard is dead: end everything now
   };
 
   // REQUIRES: `signals` and SIGCHLD are blocked (run_guarded does that).  `guard_fd`: the agent's
@@ -50,15 +55,14 @@ class Signals {
  private:
   void wait_for_guard();
   void wait_for_signals();
-  void on_signal(int signo, StopCount::Source source);
+  void on_signal(int signo, SameWish::Source source);
 
   boost::asio::posix::stream_descriptor guard_;
   boost::asio::posix::stream_descriptor signals_fd_;
   std::vector<int> signals_;
   std::vector<int> stop_signals_;
   Handlers handlers_;
-  StopCount stops_;
-  std::map<int, std::array<int, 2>> notices_;
+  SameWish same_wish_;
 };
 
 }  // namespace distrun::agent

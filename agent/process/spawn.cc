@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,14 +17,23 @@ namespace {
 
 namespace process = boost::process::v2;
 
-struct SignalState {
+// What the program was started with.
+struct Inherited {
   sigset_t mask{};
-  bool pipe_was_ignored = false;
+  bool pipe_ignored = false;
+  bool child_ignored = false;
+  rlimit files{};
+  bool known = false;
 };
 
-SignalState& remembered() {
-  static SignalState state;
-  return state;
+Inherited& inherited() {
+  static Inherited inherited;
+  return inherited;
+}
+
+bool is_ignored(int signo) {
+  struct sigaction now {};
+  return ::sigaction(signo, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
 // Runs between vfork and exec, in the parent's memory: system calls only, nothing that allocates or
@@ -44,19 +54,25 @@ struct ChildSetup {
     if (::getppid() != parent)
       ::_exit(127);  // it died before the line above: nobody is left to tell
     stage = ExecStage::signals;
-    struct sigaction pipe {};
-    pipe.sa_handler = remembered().pipe_was_ignored ? SIG_IGN : SIG_DFL;
-    if (::sigaction(SIGPIPE, &pipe, nullptr) != 0) return failed();
+    if (!set_disposition(SIGPIPE, inherited().pipe_ignored)) return failed();
+    if (inherited().child_ignored && !set_disposition(SIGCHLD, true)) return failed();
+    if (inherited().known)
+      ::setrlimit(RLIMIT_NOFILE, &inherited().files);  // lowering a soft limit cannot fail
     stage = ExecStage::cpus;
     if (cpus != nullptr && ::sched_setaffinity(0, sizeof *cpus, cpus) != 0) return failed();
     stage = ExecStage::streams;
     if (!put(request.out, STDOUT_FILENO) || !put(request.err, STDERR_FILENO)) return failed();
     stage = ExecStage::exec;
-    if (::sigprocmask(SIG_SETMASK, &remembered().mask, nullptr) != 0) return failed();
+    if (::sigprocmask(SIG_SETMASK, &inherited().mask, nullptr) != 0) return failed();
     return {};
   }
 
  private:
+  static bool set_disposition(int signo, bool ignored) {
+    struct sigaction action {};
+    action.sa_handler = ignored ? SIG_IGN : SIG_DFL;
+    return ::sigaction(signo, &action, nullptr) == 0;
+  }
   static process::error_code failed() { return {errno, process::system_category()}; }
   // Our own 1 and 2 are inherited as they are; all other descriptors of ours are close-on-exec.
   static bool put(int from, int to) { return from == to || ::dup2(from, to) == to; }
@@ -98,11 +114,16 @@ int open_pidfd(pid_t pid) {
 
 }  // namespace
 
-void remember_signal_state() {
-  ::sigprocmask(SIG_SETMASK, nullptr, &remembered().mask);
-  struct sigaction pipe {};
-  ::sigaction(SIGPIPE, nullptr, &pipe);
-  remembered().pipe_was_ignored = pipe.sa_handler == SIG_IGN;
+void prepare_process() {
+  Inherited& start = inherited();
+  ::sigprocmask(SIG_SETMASK, nullptr, &start.mask);
+  start.pipe_ignored = is_ignored(SIGPIPE);
+  start.child_ignored = is_ignored(SIGCHLD);
+  if (start.child_ignored) ::signal(SIGCHLD, SIG_DFL);
+  start.known = ::getrlimit(RLIMIT_NOFILE, &start.files) == 0;
+  rlimit most = start.files;
+  most.rlim_cur = most.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &most);
 }
 
 boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request) {

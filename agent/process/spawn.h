@@ -36,9 +36,10 @@ struct SpawnError {
   int errno_value = 0;
 };
 
-// The signal mask and dispositions of the program's start, to be given to workers.  Call first
-// thing in main.
-void remember_signal_state();
+// Call first thing in main.  Keeps what workers are to be started with (signal mask, dispositions
+// of SIGPIPE and SIGCHLD, limit of open files) and sets what we need ourselves: an ignored SIGCHLD
+// would take our children's statuses away, and many workers need many descriptors.
+void prepare_process();
 
 boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request);
 

@@ -10,6 +10,7 @@
 
 #include <cstdio>
 #include <exception>
+#include <fcntl.h>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
@@ -24,12 +25,20 @@ int explain(const distrun::Error& error) {
 }
 
 int print(const std::string& text) {
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? kExitSuccess : kExitSystem;
+  const bool written = std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
+  return written ? kExitSuccess : kExitSystem;
+}
+
+// A descriptor of ours must never become number 0, 1 or 2: workers would inherit it as theirs.
+void open_closed_streams() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) < 0) (void)!::open("/dev/null", O_RDWR);  // takes the lowest number
+  }
 }
 
 int real_main(int argc, char** argv) {
-  distrun::agent::remember_signal_state();
+  open_closed_streams();
+  distrun::agent::prepare_process();
   const Environment environment = read_environment(environ);
   const std::vector<std::string_view> arguments(argv + (argc > 0), argv + argc);
   const auto options = parse_options(arguments, environment);

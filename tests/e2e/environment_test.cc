@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <unistd.h>
 
 namespace distrun::test {
 namespace {
@@ -69,6 +70,20 @@ TEST(Environment, AnAskedForPortIsThePortAndAUsedOneIsNamed) {
   EXPECT_THAT(second.err, HasSubstr("29723"));
   run_program({"touch", stop});
   EXPECT_EQ(first.wait(std::chrono::seconds(30)), 0);
+}
+
+TEST(Environment, AHostNameForTheStoreIsLookedUpAndWorkersGetTheAddress) {
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  const Ran ran = run_distrun({"--master-addr", name}, {"env", "MASTER_ADDR"});
+  if (ran.err.find("cannot be looked up") != std::string::npos) {
+    GTEST_SKIP() << "this machine's own name has no address: " << name;
+  }
+  EXPECT_EQ(ran.status, 0) << ran.err;
+  EXPECT_THAT(ran.out, ::testing::MatchesRegex("MASTER_ADDR=[0-9.:]+\n"));
+  const Ran unknown = run_distrun({"--master-addr", "no-such-host.invalid"}, {"exit", "0"});
+  EXPECT_EQ(unknown.status, 71);
+  EXPECT_THAT(unknown.err, HasSubstr("no-such-host.invalid"));
 }
 
 TEST(Environment, AMistypedCommandLineEndsWithTwoAndStartsNothing) {

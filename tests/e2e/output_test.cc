@@ -60,7 +60,7 @@ TEST(Output, BytesWrittenRightBeforeSigkillArrive) {
   for (int i = 0; i < 20; ++i) {
     const Ran ran = run_distrun({}, {"out", "first", "raw", "no newline", "die", "9"});
     EXPECT_EQ(ran.status, 128 + 9);
-    EXPECT_EQ(ran.out, "first\nno newline\n");
+    EXPECT_EQ(ran.out, "first\nno newline");
   }
 }
 

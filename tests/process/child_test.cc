@@ -16,6 +16,8 @@ namespace distrun::agent {
 namespace {
 
 SpawnRequest scripted(std::vector<std::string> arguments) {
+  static const bool prepared = (prepare_process(), true);
+  EXPECT_TRUE(prepared);
   SpawnRequest request;
   request.executable = SCRIPTED_WORKER;
   request.argv = {SCRIPTED_WORKER};

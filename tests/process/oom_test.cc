@@ -5,13 +5,13 @@
 namespace distrun::agent {
 namespace {
 
-TEST(OomWatch, FindsItsPidInTheKernelsSentenceAndNoOther) {
-  const char* record =
-      "3,1188,77205021,-;Memory cgroup out of memory: Killed process 4711 (python) "
-      "total-vm:1000kB, anon-rss:900kB, UID:0 pgtables:60kB oom_score_adj:0";
-  EXPECT_TRUE(names_oom_kill(record, 4711));
-  EXPECT_FALSE(names_oom_kill(record, 471));
-  EXPECT_FALSE(names_oom_kill(record, 47110));
+TEST(OomWatch, FindsThePidInTheKernelsSentence) {
+  EXPECT_EQ(oom_killed_pid("3,1188,77205021,-;Memory cgroup out of memory: Killed process 4711 "
+                           "(python) total-vm:1000kB, anon-rss:900kB, UID:0 oom_score_adj:0"),
+            4711);
+  EXPECT_EQ(oom_killed_pid("3,1,1,-;Out of memory: Killed process 12 (a) total-vm:1kB"), 12);
+  EXPECT_EQ(oom_killed_pid("6,2,2,-;python invoked oom-killer: gfp_mask=0x100"), 0);
+  EXPECT_EQ(oom_killed_pid("Killed process "), 0);
 }
 
 TEST(OomWatch, ReadsTheCounterOfBothCgroupVersions) {

@@ -151,6 +151,14 @@ TEST_F(TerminalTest, TheProgressLineNeverGoesBehindAnUnfinishedLine) {
   EXPECT_EQ(console_err_, "half done\r\n" + std::string(kErase) + "still running");
 }
 
+TEST_F(TerminalTest, TheEndEndsAnUnfinishedLine) {
+  open_console(out_[1], err_[1]);
+  console_->write(Stream::err, 1, "", "half");
+  EXPECT_TRUE(console_->finish(kLimit));
+  read_console();
+  EXPECT_EQ(console_err_, "half\r\n");
+}
+
 TEST_F(TerminalTest, TheEndErasesTheProgressLine) {
   open_console(out_[1], err_[1]);
   console_->set_status_line("running");

@@ -187,15 +187,14 @@ TEST_F(OutputTest, AnUnfinishedLineIsEndedBeforeAnotherWorkersAndTakenUpUnderIts
   EXPECT_EQ(console_out_, "[default0]:step 0\n[default1]:hello\n[default0]: done\n");
 }
 
-TEST_F(OutputTest, ALastLineWithoutAnEndGetsItOnTheConsoleOnly) {
+TEST_F(OutputTest, ALastLineWithoutAnEndIsPassedOnAsItIs) {
   tee_all();
   open();
   start(0, [] { write_fully(1, "no end"); });
   ASSERT_TRUE(run_until_drained());
-  EXPECT_EQ(console_out_, "[default0]:no end");
   EXPECT_TRUE(console_->finish(kLimit));
   read_console();
-  EXPECT_EQ(console_out_, "[default0]:no end\n");
+  EXPECT_EQ(console_out_, "[default0]:no end");
   EXPECT_EQ(file_text(output_->log_file(LocalRank(0), Stream::out)), "no end");
 }
 
@@ -408,9 +407,11 @@ TEST_F(OutputTest, IfNobodyAskedForFilesNothingIsOnTheDiskUnlessAWorkerLeavesAnE
   EXPECT_EQ(fs::path(streams->error_file).parent_path(), folder_);
   std::ofstream(streams->error_file) << "{}";
   output_->worker_exited(LocalRank(0));
-  output_->finish();
+  output_->finish(true);
   EXPECT_EQ(fs::status(streams->error_file).permissions(),
             fs::perms::owner_read | fs::perms::owner_write);
+  output_->finish(false);
+  EXPECT_FALSE(fs::exists(streams->error_file));
 }
 
 TEST_F(OutputTest, ARoundNeverReadsTheErrorFileOfAnOlderOneWithTheSameRestartCount) {

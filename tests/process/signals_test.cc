@@ -2,24 +2,34 @@
 
 #include <gtest/gtest.h>
 
+#include <signal.h>
+
 namespace distrun::agent {
 namespace {
 
-using Source = StopCount::Source;
+using Source = SameWish::Source;
+using std::chrono::milliseconds;
 
-TEST(StopCount, OneWishThatReachesGuardAndAgentCountsOnce) {
-  StopCount count;
-  EXPECT_EQ(count.add(Source::direct), 1);  // a terminal's Ctrl-C goes to both
-  EXPECT_EQ(count.add(Source::guard), 0);
-  EXPECT_EQ(count.add(Source::guard), 2);  // the second Ctrl-C
-  EXPECT_EQ(count.add(Source::direct), 0);
+const TimePoint t0{};
+
+TEST(SameWish, OneWishThatReachesGuardAndAgentCountsOnceInWhicheverOrder) {
+  SameWish same;
+  EXPECT_TRUE(same.is_new(SIGTERM, Source::direct, t0));
+  EXPECT_FALSE(same.is_new(SIGTERM, Source::guard, t0 + milliseconds(3)));
+  EXPECT_TRUE(same.is_new(SIGTERM, Source::guard, t0 + milliseconds(4)));
+  EXPECT_FALSE(same.is_new(SIGTERM, Source::direct, t0 + milliseconds(6)));
 }
 
-TEST(StopCount, OneSourceAloneCountsEachTime) {
-  StopCount count;
-  EXPECT_EQ(count.add(Source::guard), 1);
-  EXPECT_EQ(count.add(Source::guard), 2);
-  EXPECT_EQ(count.add(Source::guard), 3);
+TEST(SameWish, OneSourceAloneCountsEachTime) {
+  SameWish same;
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(same.is_new(SIGINT, Source::guard, t0));
+}
+
+TEST(SameWish, LaterDeliveriesAndOtherSignalsAreWishesOfTheirOwn) {
+  SameWish same;
+  EXPECT_TRUE(same.is_new(SIGUSR1, Source::direct, t0));
+  EXPECT_TRUE(same.is_new(SIGUSR2, Source::guard, t0));
+  EXPECT_TRUE(same.is_new(SIGUSR1, Source::guard, t0 + milliseconds(501)));
 }
 
 }  // namespace

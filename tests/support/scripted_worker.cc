@@ -11,6 +11,7 @@
 //   say SIGNO      print "got SIGNO" when it comes, and go on
 //   child          a child that waits for ever, in our group, deaf
 //   orphan         a grandchild that waits for ever, in a session of its own, deaf, parent gone
+//   walker         a grandchild that forks and exits all the time, deaf, for ten seconds at most
 //   touch FILE     make it                     until FILE   wait until it exists
 //   pid FILE       write our pid into it       lines N      N numbered lines on stdout
 //   eat MIB        use that much memory
@@ -70,6 +71,17 @@ void start_child(bool as_orphan) {
   wait_for_ever();
 }
 
+void start_walker() {
+  if (::fork() != 0) return;
+  ::setsid();
+  be_deaf();
+  const time_t end = ::time(nullptr) + 10;
+  while (::time(nullptr) < end) {
+    if (::fork() != 0) ::_exit(0);
+  }
+  ::_exit(0);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -88,6 +100,10 @@ int main(int argc, char** argv) {
     if (verb == "forever") wait_for_ever();
     if (verb == "deaf") {
       be_deaf();
+      continue;
+    }
+    if (verb == "walker") {
+      start_walker();
       continue;
     }
     if (verb == "child" || verb == "orphan") {

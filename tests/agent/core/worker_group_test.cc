@@ -75,13 +75,21 @@ TEST(WorkerGroup, EachSpawnMayFail) {
     Checked group(limits(kWorkers));
     group.handle(Start{}, t0);
     for (int i = 0; i < failing; ++i) group.handle(SpawnDone{kRound, LocalRank{i}, 100 + i}, t0);
-    group.handle(SpawnFailed{kRound, LocalRank{failing}, ExecStage::fork, EAGAIN}, t0);
+    group.handle(SpawnFailed{kRound, LocalRank{failing}, ExecStage::fork, EPERM}, t0);
     for (int i = 0; i < failing; ++i) group.exited(i, KilledBy{SIGTERM}, t0);
     group.all_is_gone(t0);
     EXPECT_EQ(group->state().phase, GroupPhase::stopped) << "spawn " << failing;
     EXPECT_EQ(group->verdict().first_failure->local_rank, LocalRank{failing});
     EXPECT_TRUE(group->verdict().failed_at_start);
   }
+}
+
+TEST(WorkerGroup, AShortageAtTheStartIsNoFailureThatWouldComeAgain) {
+  Checked group(limits(1));
+  group.handle(Start{}, t0);
+  group.handle(SpawnFailed{kRound, LocalRank{0}, ExecStage::fork, EAGAIN}, t0);
+  group.all_is_gone(t0);
+  EXPECT_FALSE(group->verdict().failed_at_start);
 }
 
 TEST(WorkerGroup, AFailureAtAnyStageOfExecEndsIt) {
