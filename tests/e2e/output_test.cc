@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <signal.h>
 #include <sstream>
+#include <thread>
 
 namespace distrun::test {
 namespace {
@@ -62,6 +64,35 @@ TEST(Output, BytesWrittenRightBeforeSigkillArrive) {
     EXPECT_EQ(ran.status, 128 + 9);
     EXPECT_EQ(ran.out, "first\nno newline");
   }
+}
+
+TEST(Output, ASlowReaderGetsEveryByteHoweverLongItTakes) {
+  const std::string job =
+      std::string(DISTRUN) + " --nproc-per-node 2 " + SCRIPTED_WORKER + " lines 60000";
+  const Ran ran =
+      run_program({"bash", "-c", job + " | (sleep 3; cat) | wc -c; echo ${PIPESTATUS[0]}"});
+  // "line N" and a newline, N from 0 to 59999, twice.
+  const long bytes = 2 * (60000L * 6 + 10 * 1 + 90 * 2 + 900 * 3 + 9000 * 4 + 50000L * 5);
+  EXPECT_EQ(ran.out, std::to_string(bytes) + "\n0\n") << ran.err;
+}
+
+TEST(Output, AStopSignalEndsTheWaitForAReaderThatTakesNothing) {
+  TempFolder folder;
+  const std::string job = std::string(DISTRUN) + " --nproc-per-node 2 " + SCRIPTED_WORKER +
+                          " lines 60000 2>&1 & echo $! > " + folder.path() +
+                          "/pid; wait $!; echo $? > " + folder.path() + "/status";
+  const Ran ran = run_program(
+      {"bash", "-c", "{ " + job + "; } | sleep 8 & wait"},
+      {.limit = std::chrono::seconds(30), .meanwhile = [&](pid_t) {
+         ASSERT_TRUE(wait_for([&] { return !read_file(folder / "pid").empty(); },
+                              std::chrono::seconds(10)));
+         std::this_thread::sleep_for(std::chrono::seconds(2));  // by now nothing moves any more
+         ::kill(static_cast<pid_t>(std::stol(read_file(folder / "pid"))), SIGTERM);
+         EXPECT_TRUE(wait_for([&] { return !read_file(folder / "status").empty(); },
+                              std::chrono::seconds(15)));
+       }});
+  // 71: every worker ended with 0, but output was lost.  143: the signal came before they had.
+  EXPECT_THAT(read_file(folder / "status"), ::testing::AnyOf("71\n", "143\n"));
 }
 
 TEST(Output, LeavesNoFilesWhenNobodyAskedForAny) {
