@@ -41,7 +41,7 @@ using Released = std::vector<ConnectionId>;
 class KvTable {
  public:
   // REQUIRES: `budget` outlives the table.
-  explicit KvTable(MemoryBudget& budget, std::size_t value_bytes_max = 8 * 1024 * 1024);
+  explicit KvTable(MemoryBudget& budget, std::size_t value_bytes_max = 8UL * 1024 * 1024);
   ~KvTable();
   KvTable(const KvTable&) = delete;
   KvTable& operator=(const KvTable&) = delete;

@@ -27,9 +27,9 @@ struct StoreServerOptions {
   std::string address = "127.0.0.1";  // IPv4 or IPv6; names are not looked up
   std::uint16_t port = 0;             // 0: any free one
   // Of one request while it comes in and, apart from that, of answers that are not read.
-  std::size_t max_connection_bytes = 64 * 1024 * 1024;
+  std::size_t max_connection_bytes = 64UL * 1024 * 1024;
   // Of all keys, values, waits and buffers together.
-  std::size_t max_total_bytes = 4ull * 1024 * 1024 * 1024;
+  std::size_t max_total_bytes = 4UL * 1024 * 1024 * 1024;
   int max_connections = 65'536;
 };
 

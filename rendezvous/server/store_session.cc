@@ -14,9 +14,9 @@ namespace asio = boost::asio;
 using boost::system::error_code;
 
 // A connection that has nothing to say keeps this much.
-constexpr std::size_t kIdleBytes = 16 * 1024;
+constexpr std::size_t kIdleBytes = 16UL * 1024;
 // More unsent answers than this, and their reader is served no further until it has read.
-constexpr std::size_t kDrainAbove = 256 * 1024;
+constexpr std::size_t kDrainAbove = 256UL * 1024;
 
 wire::tcpstore::Limits limits_for(std::size_t connection_bytes) {
   wire::tcpstore::Limits limits;

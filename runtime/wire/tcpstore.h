@@ -90,10 +90,11 @@ struct Request {
 };
 
 struct Limits {
-  std::size_t key_bytes = 8 * 1024;
-  std::size_t value_bytes = 8 * 1024 * 1024;
+  std::size_t key_bytes = 8UL * 1024;
+  std::size_t value_bytes = 8UL * 1024 * 1024;
   std::size_t keys_per_request = 131'072;
-  std::size_t request_bytes = 64 * 1024 * 1024;  // one whole request, with what it costs to hold it
+  std::size_t request_bytes =
+      64UL * 1024 * 1024;  // one whole request, with what it costs to hold it
 };
 
 // "COMPARE_SET", as the protocol's users write it.

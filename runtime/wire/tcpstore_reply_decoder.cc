@@ -9,7 +9,7 @@ namespace distrun::wire::tcpstore {
 namespace {
 
 // A length is a promise of the other side: memory is taken as the bytes come.
-constexpr std::size_t kReserveAtMost = 64 * 1024;
+constexpr std::size_t kReserveAtMost = 64UL * 1024;
 
 std::int64_t little_endian(std::string_view bytes) {
   std::int64_t value = 0;

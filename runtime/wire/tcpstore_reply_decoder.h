@@ -29,8 +29,8 @@ struct Reply {
 
 // PyTorch's older servers have no limits of their own, so a client needs some.
 struct ReplyLimits {
-  std::size_t blob_bytes = 64 * 1024 * 1024;
-  std::size_t reply_bytes = 1024 * 1024 * 1024;
+  std::size_t blob_bytes = 64UL * 1024 * 1024;
+  std::size_t reply_bytes = 1024UL * 1024 * 1024;
 };
 
 class ReplyDecoder {

@@ -11,8 +11,8 @@
 namespace distrun::wire::tcpstore {
 namespace {
 
-constexpr std::size_t kReadAtLeast = 4 * 1024;
-constexpr std::size_t kReadAtMost = 256 * 1024;
+constexpr std::size_t kReadAtLeast = 4UL * 1024;
+constexpr std::size_t kReadAtMost = 256UL * 1024;
 
 constexpr std::string_view kHello("\x00\xCE\xF7\x85\x3C", 5);
 constexpr std::string_view kBareMagic = kHello.substr(1);
