@@ -19,12 +19,6 @@ namespace {
 constexpr auto kOrphanPause = std::chrono::milliseconds(200);
 constexpr auto kEndPatience = std::chrono::seconds(10);
 
-std::string host_name() {
-  char name[256] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 }  // namespace
 
 Driver::Driver(boost::asio::io_context& io, const Spec& spec, Output& output,
@@ -235,7 +229,7 @@ WorkerEnd Driver::describe(const Ending& ending) const {
   end.part = ending.part;
   end.rank = ending.rank;
   end.local_rank = ending.local_rank;
-  end.host = host_name();
+  end.host = spec_.host_name;
   end.pid = ending.pid;
   end.status = ending.status;
   end.ended =

@@ -186,7 +186,10 @@ class JobMaker {
     log.out_filters = options_.stdout_filters;
     log.err_filters = options_.stderr_filters;
     log.prefix_template =
-        lookup(environment_, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+        options_.prefix_template
+            ? *options_.prefix_template
+            : lookup(environment_, "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE").value_or("");
+    job_.spec.host_name = machine_.host_name;
 
     job_.inherit_console =
         options_.console == Console::inherit ||

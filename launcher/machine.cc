@@ -196,6 +196,9 @@ Machine read_machine(const Wanted& wanted, const Environment& environment,
                      const std::string& root) {
   Machine machine;
   std::error_code ignored;  // a working folder that is gone: paths then stay relative
+  char name[256] = "";
+  ::gethostname(name, sizeof name - 1);
+  machine.host_name = name;
   machine.working_folder = std::filesystem::current_path(ignored).string();
   machine.fresh_id = random_uuid();
   machine.terminal = ::isatty(STDOUT_FILENO) != 0 && ::isatty(STDERR_FILENO) != 0;

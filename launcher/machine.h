@@ -23,6 +23,7 @@ struct Machine {
   Gpus gpus;
   Topology topology;
   std::string working_folder;
+  std::string host_name;
   std::string fresh_id;   // a random UUID
   bool terminal = false;  // both stdout and stderr are terminals
 };

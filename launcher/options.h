@@ -80,6 +80,7 @@ struct Options {
   Redirects redirects;
   Redirects tee;
   std::optional<std::vector<int>> local_ranks_filter;
+  std::optional<std::string> prefix_template;  // nullopt: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE
   std::vector<std::string> stdout_filters;
   std::vector<std::string> stderr_filters;
   std::string event_log_handler = "null";

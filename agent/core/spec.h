@@ -39,8 +39,7 @@ struct LogSpec {
   std::vector<bool> on_console;          // --local-ranks-filter: false keeps a rank off the console
   std::vector<std::string> out_filters;  // --duplicate-stdout-filters
   std::vector<std::string> err_filters;  // --duplicate-stderr-filters
-  std::string
-      prefix_template;  // TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: "[role local_rank]:"
+  std::string prefix_template;           // --log-line-prefix-template; empty: "[role local_rank]:"
   bool operator==(const LogSpec&) const = default;
 };
 
@@ -68,6 +67,9 @@ struct Spec {
   // Where the workers' store listens: the address they are told (MASTER_ADDR) and its port, 0: any.
   std::string master_addr = "127.0.0.1";
   std::uint16_t master_port = 0;
+
+  // This machine's name, for people: in reports and prefixes.  Nothing is looked up by it.
+  std::string host_name;
 
   LogSpec log;
 };

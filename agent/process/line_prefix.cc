@@ -28,7 +28,7 @@ std::optional<Macro> macro_at(std::string_view text) {
 }  // namespace
 
 std::string line_prefix(std::string_view pattern, std::string_view role, Rank rank,
-                        LocalRank local_rank) {
+                        LocalRank local_rank, std::string_view host) {
   if (pattern.empty()) pattern = "[${role_name}${local_rank}]:";
   std::string prefix;
   while (!pattern.empty() && prefix.size() < kLongestPrefix) {
@@ -46,6 +46,8 @@ std::string line_prefix(std::string_view pattern, std::string_view role, Rank ra
         prefix += std::to_string(rank.value);
       } else if (macro->name == "local_rank") {
         prefix += std::to_string(local_rank.value);
+      } else if (macro->name == "hostname") {
+        prefix += host;
       } else {
         prefix += pattern.substr(0, taken);
       }

@@ -8,11 +8,11 @@
 
 namespace distrun::agent {
 
-// `pattern`: TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE; empty: torchrun's default.  ${role_name},
-// ${rank} and ${local_rank} are replaced, with or without braces; $$ is $; whatever else stays as
-// it is.  At most kLongestPrefix bytes of the result are used.
+// `pattern`: --log-line-prefix-template; empty: torchrun's default.  ${role_name}, ${rank},
+// ${local_rank} and ${hostname} are replaced, with or without braces; $$ is $; whatever else stays
+// as it is.  At most kLongestPrefix bytes of the result are used.
 std::string line_prefix(std::string_view pattern, std::string_view role, Rank rank,
-                        LocalRank local_rank);
+                        LocalRank local_rank, std::string_view host);
 
 inline constexpr std::size_t kLongestPrefix = 256;
 

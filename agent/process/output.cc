@@ -198,7 +198,10 @@ Result<int> Output::State::open_way(Way& way, LocalRank local_rank, Rank rank, S
   ways.on_console = on_console;
   ways.stream = stream;
   ways.owner = next_owner++;
-  if (teed) ways.prefix = line_prefix(spec.log.prefix_template, spec.role, rank, local_rank);
+  if (teed) {
+    ways.prefix =
+        line_prefix(spec.log.prefix_template, spec.role, rank, local_rank, spec.host_name);
+  }
   LineFilter& filter = filters[index(stream)];
   if (teed && on_console && !filter.words.empty()) ways.filter = &filter;
   way.piped =

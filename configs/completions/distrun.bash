@@ -28,6 +28,7 @@ _distrun_options='
 --redirects
 --tee
 --local-ranks-filter
+--log-line-prefix-template
 --duplicate-stdout-filters
 --duplicate-stderr-filters
 --logs-specs
@@ -94,7 +95,7 @@ _distrun() {
       ;;
     --role | --nnodes | --rdzv-endpoint | --rdzv-id | --node-rank | --master-addr | --master-port | \
       --local-addr | --max-restarts | --monitor-interval | --shutdown-timeout | \
-      --signals-to-handle | --local-ranks-filter | --duplicate-stdout-filters | \
+      --signals-to-handle | --local-ranks-filter | --log-line-prefix-template | --duplicate-stdout-filters | \
       --duplicate-stderr-filters | --logs-specs | --event-log-handler) ;;
     *)
       if [[ $current == -* ]]; then

@@ -153,6 +153,7 @@ std::string describe(const Options& o) {
   words.add_if(o.redirects != d.redirects, "redirects", describe(o.redirects));
   words.add_if(o.tee != d.tee, "tee", describe(o.tee));
   if (o.local_ranks_filter) words.add("console ranks " + listed(*o.local_ranks_filter));
+  if (o.prefix_template) words.add("prefix '" + *o.prefix_template + "'");
   words.add_if(!o.stdout_filters.empty(), "stdout filters", listed(o.stdout_filters));
   words.add_if(!o.stderr_filters.empty(), "stderr filters", listed(o.stderr_filters));
   words.add_if(o.event_log_handler != "null", "event handler", o.event_log_handler);
