@@ -23,7 +23,7 @@ struct Ran {
 struct RunOptions {
   std::map<std::string, std::string> environment{};  // beside the test's own
   std::vector<std::string> unset{};                  // names taken out of it
-  std::string folder{};  // working directory
+  std::string folder{};                              // working directory
   std::chrono::seconds limit{60};
   // Called in the parent once the program is running, for a test that sends signals.
   std::function<void(pid_t)> meanwhile{};
