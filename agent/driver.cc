@@ -117,7 +117,14 @@ void Driver::apply(const Spawn& effect) {
   if (!spec_.cpus.empty()) request.cpus = spec_.cpus[static_cast<std::size_t>(local_rank.value)];
   const auto spawned = spawn(request);
   output_.close_child_ends(local_rank);
-  if (!spawned) return failed(spawned.error().stage, spawned.error().errno_value);
+  if (!spawned) {
+    const SpawnError& why = spawned.error();
+    if (why.stage == ExecStage::exec) {
+      const std::string more = explain_exec(request.executable, why.errno_value);
+      if (!more.empty()) log::error(more);
+    }
+    return failed(why.stage, why.errno_value);
+  }
 
   workers_[local_rank].child = std::make_unique<Child>(
       io_, *spawned, [this, local_rank](ExitStatus status) { on_exit(local_rank, status); });

@@ -1,6 +1,7 @@
 #include "agent/leftovers.h"
 
 #include "agent/process/descendants.h"
+#include "runtime/base/log.h"
 
 #include <algorithm>
 #include <signal.h>
@@ -10,6 +11,17 @@ namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(1);
 constexpr Duration kLongestPause = std::chrono::milliseconds(50);
+constexpr Duration kSilence = std::chrono::seconds(1);
+constexpr std::size_t kNamesMax = 5;
+
+std::string name_them(const std::vector<Process>& processes) {
+  std::string text;
+  for (std::size_t i = 0; i < std::min(processes.size(), kNamesMax); ++i) {
+    text += (i == 0 ? "" : ", ") + processes[i].name + " (pid " + std::to_string(processes[i].pid) +
+            ")";
+  }
+  return processes.size() > kNamesMax ? text + ", …" : text;
+}
 
 bool contains(const std::vector<pid_t>& all, pid_t one) {
   return std::find(all.begin(), all.end(), one) != all.end();
@@ -25,6 +37,7 @@ void Leftovers::stop(Request request, std::function<std::vector<pid_t>()> worker
   gone_ = std::move(gone);
   signalled_ = false;
   pause_ = kFirstPause;
+  asked_ = Clock::now();
   look();
 }
 
@@ -36,10 +49,14 @@ void Leftovers::cancel() {
 bool Leftovers::find_and_signal(const std::vector<pid_t>& workers) {
   if (!has_children()) return false;
   const bool killing = request_.signo == SIGKILL;
-  bool any = false;
-  for (const Process& process : descendants()) {
-    if (contains(workers, process.pid)) continue;
-    any = true;
+  std::vector<Process> left = descendants();
+  std::erase_if(left, [&](const Process& process) { return contains(workers, process.pid); });
+  bool any = !left.empty();
+  if (any && !named_ && Clock::now() - asked_ > kSilence) {
+    named_ = true;
+    log::info("waiting for what the workers left behind: " + name_them(left));
+  }
+  for (const Process& process : left) {
     if (!killing && (signalled_ || contains(request_.told, process.group))) continue;
     ::kill(process.pid, request_.signo);
   }

@@ -24,6 +24,8 @@ class Leftovers {
 
   explicit Leftovers(boost::asio::io_context& io) : timer_(io) {}
 
+  // Those that stay are named in the log after a second.
+  //
   // Sends the signal (SIGKILL: to whatever appears, until nothing does; others: once) and calls
   // `gone` when a look finds none, perhaps at once.  Replaces an earlier request.  `workers_now` is
   // asked at each look.
@@ -41,6 +43,8 @@ class Leftovers {
   std::function<void()> gone_;
   bool signalled_ = false;
   Duration pause_{};
+  TimePoint asked_{};
+  bool named_ = false;
   int serial_ = 0;
 };
 

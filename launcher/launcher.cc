@@ -88,7 +88,11 @@ class Launcher {
     if (verdict.result == agent::JobResult::no_round) log::error(verdict.why);
     const auto report = driver_.failure_report();
     if (!report) return;
-    console_.write_log(agent::to_text(*report));
+    if (job_.log.format == log::Format::json) {
+      log::error(report->name + " FAILED", {{"report", agent::to_text(*report)}});
+    } else {
+      console_.write_log(agent::to_text(*report));
+    }
     const auto own = lookup(environment_, "TORCHELASTIC_ERROR_FILE");
     if (!own || own->empty()) return;
     if (const auto written = agent::write_root_cause(*report, std::string(*own)); !written) {

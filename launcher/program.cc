@@ -77,7 +77,7 @@ class Finder {
         Found found = in_path(target, environment_, folder_);
         if (!found.path.empty()) return directly(target, std::move(found.path));
       }
-      return not_found(target, " in " + folder_);
+      return not_found(target, " in " + here());
     }
     if (file == File::executable && !script && !options_.run_path) {
       // A name without a slash would be looked up in PATH.
@@ -106,7 +106,11 @@ class Finder {
       case File::missing:
         break;
     }
-    return not_found(target, target.front() == '/' ? "" : " in " + folder_);
+    return not_found(target, target.front() == '/' ? "" : " in " + here());
+  }
+
+  std::string here() const {
+    return folder_.empty() ? "the working folder, which does not exist any more" : folder_;
   }
 
   Result<Program> directly(std::string argv0, std::string executable) {

@@ -49,8 +49,9 @@ constexpr std::pair<std::string_view, int> kNames[] = {
 };
 
 // Cannot be caught, mean a fault of the launcher itself, or are how it learns of its children.
-constexpr std::array kImpossible{SIGKILL, SIGSTOP, SIGCHLD, SIGSEGV, SIGBUS,
-                                 SIGFPE,  SIGILL,  SIGTRAP, SIGABRT, SIGSYS};
+// 32 and 33 are the C library's own.
+constexpr std::array kImpossible{32,     33,     SIGKILL, SIGSTOP, SIGCHLD, SIGSEGV,
+                                 SIGBUS, SIGFPE, SIGILL,  SIGTRAP, SIGABRT, SIGSYS};
 
 std::optional<int> number_of(std::string_view word) {
   if (const auto n = parse_int(word, 1, SIGRTMAX)) return static_cast<int>(*n);

@@ -3,7 +3,10 @@
 #include <boost/asio/detail/throw_error.hpp>  // before Process: its issue 318
 #include <boost/process/v2/posix/default_launcher.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -16,6 +19,10 @@ namespace distrun::agent {
 namespace {
 
 namespace process = boost::process::v2;
+
+// cpu_set_t ends at 1024, machines do not.
+constexpr int kCpusMax = 8 * CPU_SETSIZE;
+using CpuMask = std::array<cpu_set_t, 8>;
 
 // What the program was started with.
 struct Inherited {
@@ -40,7 +47,7 @@ bool is_ignored(int signo) {
 // locks.  Leaves behind at which stage it failed.
 struct ChildSetup {
   const SpawnRequest& request;
-  const cpu_set_t* cpus;
+  const CpuMask* cpus;
   pid_t parent;
   ExecStage stage = ExecStage::fork;
 
@@ -59,7 +66,7 @@ struct ChildSetup {
     if (inherited().known)
       ::setrlimit(RLIMIT_NOFILE, &inherited().files);  // lowering a soft limit cannot fail
     stage = ExecStage::cpus;
-    if (cpus != nullptr && ::sched_setaffinity(0, sizeof *cpus, cpus) != 0) return failed();
+    if (cpus != nullptr && ::sched_setaffinity(0, sizeof *cpus, cpus->data()) != 0) return failed();
     stage = ExecStage::streams;
     if (!put(request.out, STDOUT_FILENO) || !put(request.err, STDERR_FILENO)) return failed();
     stage = ExecStage::exec;
@@ -126,12 +133,30 @@ void prepare_process() {
   ::setrlimit(RLIMIT_NOFILE, &most);
 }
 
+std::string explain_exec(const std::string& executable, int errno_value) {
+  const int fd = ::open(executable.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return {};
+  char head[256];
+  const ssize_t n = ::read(fd, head, sizeof head);
+  ::close(fd);
+  const std::string_view text(head, n > 0 ? static_cast<std::size_t>(n) : 0);
+  if (!text.starts_with("#!")) {
+    return errno_value == ENOEXEC ? executable + " is neither a program nor a script with a #! line"
+                                  : std::string();
+  }
+  std::string_view interpreter = text.substr(2, text.find('\n') - 2);
+  interpreter.remove_prefix(std::min(interpreter.find_first_not_of(" \t"), interpreter.size()));
+  interpreter = interpreter.substr(0, interpreter.find_first_of(" \t\r"));
+  if (errno_value != ENOENT && errno_value != EACCES) return {};
+  return "the interpreter in the first line of " + executable + ", " + std::string(interpreter) +
+         ", does not exist or cannot be executed";
+}
+
 boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request) {
-  cpu_set_t cpus;
-  CPU_ZERO(&cpus);
+  CpuMask cpus{};
   for (const int cpu : request.cpus) {
-    if (cpu < 0 || cpu >= CPU_SETSIZE) return SpawnError{ExecStage::cpus, EINVAL};
-    CPU_SET(static_cast<unsigned>(cpu), &cpus);
+    if (cpu < 0 || cpu >= kCpusMax) return SpawnError{ExecStage::cpus, EINVAL};
+    CPU_SET_S(static_cast<unsigned>(cpu), sizeof cpus, cpus.data());
   }
   ChildSetup setup{request, request.cpus.empty() ? nullptr : &cpus, ::getpid()};
   VforkLauncher launcher;

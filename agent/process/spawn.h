@@ -41,6 +41,10 @@ struct SpawnError {
 // would take our children's statuses away, and many workers need many descriptors.
 void prepare_process();
 
+// What an exec that failed with `errno_value` means beyond the system's words, if more can be said:
+// a script whose interpreter is missing fails as if the script were.  Empty: nothing more.
+std::string explain_exec(const std::string& executable, int errno_value);
+
 boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request);
 
 }  // namespace distrun::agent

@@ -59,7 +59,6 @@ class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
   bool closed() const { return closed_; }
 
   const ByteTail& tail() const { return tail_; }
-  const std::string& path() const { return ways_.file.path(); }
 
  private:
   enum class Took { something, nothing, end };

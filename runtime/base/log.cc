@@ -104,9 +104,6 @@ void start(const Options& options) {
                              : "distrun: %v");
 }
 
-bool enabled(Level level) {
-  return the_log().logger.should_log(to_spdlog(level));
-}
 void debug(std::string_view text, const Fields& fields) {
   write(Level::debug, text, fields);
 }

@@ -30,7 +30,6 @@ struct Options {
 using Fields = std::vector<std::pair<std::string_view, std::string>>;
 
 void start(const Options& options);
-bool enabled(Level level);
 void debug(std::string_view text, const Fields& fields = {});
 void info(std::string_view text, const Fields& fields = {});
 void warn(std::string_view text, const Fields& fields = {});

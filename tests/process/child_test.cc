@@ -101,5 +101,23 @@ TEST(Spawn, SaysAtWhichStageItFailed) {
   EXPECT_EQ(no_stream.error().errno_value, EBADF);
 }
 
+TEST(Spawn, AScriptWhoseInterpreterIsMissingIsExplained) {
+  char path[] = "/tmp/distrun_script_XXXXXX";
+  const int fd = ::mkstemp(path);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(::write(fd, "#! /no/such/interpreter -x\n", 27), 27);
+  ::fchmod(fd, 0700);
+  ::close(fd);
+  SpawnRequest request = scripted({});
+  request.executable = path;
+  auto spawned = spawn(request);
+  ASSERT_FALSE(spawned.has_value());
+  EXPECT_EQ(spawned.error().errno_value, ENOENT);
+  EXPECT_NE(explain_exec(path, ENOENT).find(", /no/such/interpreter, does not exist"),
+            std::string::npos);
+  ::unlink(path);
+  EXPECT_EQ(explain_exec(path, ENOENT), "");
+}
+
 }  // namespace
 }  // namespace distrun::agent
