@@ -473,7 +473,7 @@ class Splitter {
       std::string_view glued = token.substr(i + 1);
       const std::string spelling = {'-', token[i]};
       if (kRows[*row].is_flag() && !glued.starts_with('=')) {
-        if (const auto step = take(*row, spelling, std::nullopt); !step) return step;
+        if (auto step = take(*row, spelling, std::nullopt); !step) return step;
         continue;
       }
       if (glued.empty()) return take(*row, spelling, std::nullopt);
@@ -593,7 +593,7 @@ std::string help_text() {
       if (line.size() < kColumn) {
         line.resize(kColumn, ' ');
       } else if (line.size() + 1 + word.size() > kWidth ||
-                 (line.size() >= kColumn && out.size() && line.find("  ", 8) == line.npos)) {
+                 (line.size() >= kColumn && !out.empty() && line.find("  ", 8) == line.npos)) {
         out += line + "\n";
         line.assign(kColumn, ' ');
       } else {
@@ -608,6 +608,7 @@ std::string help_text() {
 
 std::vector<OptionInfo> option_table() {
   std::vector<OptionInfo> table;
+  table.reserve(kRows.size());
   for (const Row& row : kRows) {
     table.push_back({row.name, row.letter, row.value, row.fallback, row.variable == kPet,
                      row.origin == kTorchrun});

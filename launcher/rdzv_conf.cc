@@ -93,6 +93,7 @@ Error wrong(std::string text) {
 
 std::vector<std::string_view> rdzv_conf_keys() {
   std::vector<std::string_view> names;
+  names.reserve(kKeys.size());
   for (const Key& key : kKeys) names.push_back(key.name);
   return names;
 }

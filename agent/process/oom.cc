@@ -72,7 +72,8 @@ pid_t oom_killed_pid(std::string_view record) {
   return pid;
 }
 
-std::uint64_t oom_kills(std::string_view text) {
+std::uint64_t oom_kills(std::string_view counter_file) {
+  const std::string_view text = counter_file;
   constexpr std::string_view kName = "oom_kill ";
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -87,7 +88,8 @@ std::uint64_t oom_kills(std::string_view text) {
   return 0;
 }
 
-std::string oom_counter_file(std::string_view text, const std::string& root) {
+std::string oom_counter_file(std::string_view proc_cgroup, const std::string& cgroup_root) {
+  const std::string_view text = proc_cgroup;
   std::string v1;
   std::string v2;
   for (std::size_t at = 0; at < text.size();) {
@@ -102,11 +104,13 @@ std::string oom_counter_file(std::string_view text, const std::string& root) {
     for (std::size_t c = 0; c < controllers.size();) {
       const std::size_t comma = std::min(controllers.find(',', c), controllers.size());
       if (controllers.substr(c, comma - c) == "memory") {
-        v1 = root + "/memory" + path + "/memory.oom_control";
+        v1 = cgroup_root + "/memory";
+        v1 += path;
+        v1 += "/memory.oom_control";
       }
       c = comma + 1;
     }
-    if (controllers.empty()) v2 = root + path + "/memory.events";
+    if (controllers.empty()) v2 = cgroup_root + path + "/memory.events";
   }
   // A hybrid machine lists both; the memory controller is then v1's.
   return v1.empty() ? v2 : v1;

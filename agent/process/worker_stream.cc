@@ -15,6 +15,9 @@ namespace {
 
 constexpr std::size_t kRead = 131072;
 
+// The buffers of C's and Python's files are multiples of it.
+constexpr std::size_t kBlock = 4096;
+
 // One for all streams: there is one thread, and nothing is left in it between two reads.
 std::array<char, kRead>& read_buffer() {
   static std::array<char, kRead> buffer;
@@ -90,6 +93,7 @@ void WorkerStream::take(std::string_view bytes) {
   lines_.feed(bytes, [this](std::string_view text) { to_console(text); });
   if (!lines_.holding()) return;
   if (!same_line) held_since_ = Clock::now();
+  held_for_ = bytes.size() % kBlock == 0 ? kHoldBlock : kHold;
   hold();
 }
 
@@ -111,15 +115,17 @@ void WorkerStream::match(std::string_view lines) {
   ways_.filter->file.write(matching);
 }
 
-// An unfinished line is passed on kHold after its first held byte, so that one that grows slowly is
-// seen growing; but not while its rest is in the pipe and only waits for us.
+// An unfinished line is passed on some time after its first held byte, so that one that grows
+// slowly is seen growing; but not while its rest is in the pipe and only waits for us.
 void WorkerStream::hold() {
-  if (hold_runs_) return;
+  const TimePoint until = held_since_ + held_for_;
+  if (hold_runs_ && hold_timer_.expiry() <= until) return;
   hold_runs_ = true;
-  hold_timer_.expires_at(held_since_ + kHold);
+  hold_timer_.expires_at(until);
   hold_timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
+    if (error) return;  // replaced by an earlier one, or closed
     self->hold_runs_ = false;
-    if (!error && !self->closed_) self->on_held();
+    if (!self->closed_) self->on_held();
   });
 }
 
@@ -127,7 +133,7 @@ void WorkerStream::on_held() {
   if (!lines_.holding()) return;
   const TimePoint now = Clock::now();
   if (in_pipe() > 0) held_since_ = now;
-  if (now < held_since_ + kHold) return hold();
+  if (now < held_since_ + held_for_) return hold();
   pass_on_held();
 }
 

@@ -41,7 +41,10 @@ class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
     LineFilter* filter = nullptr;  // outlives the stream's open time
   };
 
-  static constexpr Duration kHold = std::chrono::milliseconds(100);  // of an unfinished line
+  // How long an unfinished line is held.  One that ends with a full block is cut by a buffer that
+  // ran over, not written for somebody who waits to read it: its rest comes with the next block.
+  static constexpr Duration kHold = std::chrono::milliseconds(100);
+  static constexpr Duration kHoldBlock = std::chrono::seconds(2);
 
   // `ended`: called once, when the pipe is at its end (not by close).
   WorkerStream(boost::asio::io_context& io, Console& console, Ways ways,
@@ -86,6 +89,7 @@ class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
   LineSplitter lines_;
   LineSplitter filter_lines_;
   TimePoint held_since_;
+  Duration held_for_ = kHold;
   ByteTail tail_;
   bool waits_ = false;
   bool hold_runs_ = false;

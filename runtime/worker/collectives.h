@@ -25,7 +25,7 @@
 
 namespace distrun {
 
-inline constexpr std::size_t kInlineBytes = 16 * 1024;
+inline constexpr std::size_t kInlineBytes = std::size_t{16} * 1024;
 
 struct Call {
   OpType op = OpType::barrier;

@@ -37,7 +37,7 @@ FailureBoard::FailureBoard(std::shared_ptr<Store> store, int rank, int size)
 }
 
 std::string FailureBoard::name_of(int rank) {
-  const std::string name = "rank " + std::to_string(rank);
+  std::string name = "rank " + std::to_string(rank);
   try {
     if (store_->check({member_key(rank)})) return name + " (" + store_->get(member_key(rank)) + ")";
   } catch (const DistError&) {

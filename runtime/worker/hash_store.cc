@@ -131,6 +131,7 @@ std::vector<std::string> HashStore::multi_get(const std::vector<std::string>& ke
   };
   table_->wait(lock, deadline, ready, keys, limit);
   std::vector<std::string> values;
+  values.reserve(keys.size());
   for (const std::string& key : keys) values.push_back(table_->values[key]);
   return values;
 }

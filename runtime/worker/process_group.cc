@@ -281,6 +281,7 @@ void meet(Store& store, const GroupEngine::Identity& me, TimePoint deadline) {
                          ": two processes with one RANK, or a second group with one name");
   store.set(FailureBoard::member_key(me.rank), this_process());
   std::vector<std::string> members;
+  members.reserve(static_cast<std::size_t>(me.size));
   for (int rank = 0; rank < me.size; ++rank) members.push_back(FailureBoard::member_key(rank));
   try {
     const auto left = std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0)));
@@ -317,7 +318,7 @@ std::unique_ptr<Transport> connect(Store& store, const GroupEngine::Identity& me
   GlooAddress address;
   address.address = local_address;
   if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); local_address.empty() && interface)
-    address.interface = std::string(interface).substr(0, std::string_view(interface).find(","));
+    address.interface = std::string(interface).substr(0, std::string_view(interface).find(','));
   const Store* base = &store;
   std::shared_ptr<Store> held;
   if (const auto* prefix = dynamic_cast<const PrefixStore*>(base)) {
@@ -341,7 +342,8 @@ std::unique_ptr<Transport> connect(Store& store, const GroupEngine::Identity& me
 
 }  // namespace
 
-std::unique_ptr<ProcessGroup> init_process_group(std::string_view backend, GroupOptions options) {
+std::unique_ptr<ProcessGroup> init_process_group(std::string_view backend,
+                                                 const GroupOptions& options) {
   if (backend != "gloo")
     throw DistUnsupportedError("init_process_group: unknown backend \"" + std::string(backend) +
                                "\"; there is: gloo");

@@ -66,7 +66,7 @@ std::string write_error_file(const std::string& path, const std::string& text) {
   const int failure = errno;
   ::close(fd);
   if (written && ::rename(part.c_str(), path.c_str()) == 0) return "";
-  const std::string problem = os_error("write " + path, written ? errno : failure).detail;
+  std::string problem = os_error("write " + path, written ? errno : failure).detail;
   ::unlink(part.c_str());
   return problem;
 }

@@ -42,7 +42,7 @@ Generation generation_of(StoreProtocol protocol) {
 Result<tcpstore::Reply> receive_on(TcpConnection& connection, const tcpstore::Request& request,
                                    TimePoint deadline) {
   tcpstore::ReplyDecoder decoder(request);
-  std::array<char, 16 * 1024> part;
+  std::array<char, std::size_t{16} * 1024> part;
   while (decoder.wanted() > 0) {
     const auto got =
         connection.receive(part.data(), std::min(part.size(), decoder.wanted()), deadline);

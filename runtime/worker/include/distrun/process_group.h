@@ -62,11 +62,12 @@ class ConstBuffer {
  public:
   ConstBuffer(const void* data, std::size_t count, DType dtype)
       : data_(data), count_(count), dtype_(dtype) {}
+  // NOLINTBEGIN(google-explicit-constructor): a view, like std::span
   template <std::ranges::contiguous_range R>
-  requires Element<std::remove_cv_t<std::ranges::range_value_t<R>>> ConstBuffer(
-      const R& range)  // NOLINT(google-explicit-constructor): a view, like std::span
+  requires Element<std::remove_cv_t<std::ranges::range_value_t<R>>> ConstBuffer(const R& range)
       : ConstBuffer(std::ranges::data(range), std::ranges::size(range),
                     kDTypeOf<std::ranges::range_value_t<R>>) {}
+  // NOLINTEND(google-explicit-constructor)
 
   const void* data() const { return data_; }
   std::size_t count() const { return count_; }
@@ -82,12 +83,15 @@ class ConstBuffer {
 class Buffer {
  public:
   Buffer(void* data, std::size_t count, DType dtype) : data_(data), count_(count), dtype_(dtype) {}
+  // NOLINTBEGIN(google-explicit-constructor, bugprone-forwarding-reference-overload): as above; a
+  // Buffer is no contiguous range, so copies and moves are not hidden
   template <std::ranges::contiguous_range R>
   requires Element<std::ranges::range_value_t<R>> &&
       (!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
-          Buffer(R&& range)  // NOLINT(google-explicit-constructor): a view, like std::span
+          Buffer(R&& range)
       : Buffer(std::ranges::data(range), std::ranges::size(range),
                kDTypeOf<std::ranges::range_value_t<R>>) {}
+  // NOLINTEND(google-explicit-constructor, bugprone-forwarding-reference-overload)
 
   void* data() const { return data_; }
   std::size_t count() const { return count_; }
@@ -195,6 +199,6 @@ struct GroupOptions {
 
 // Joins the group; returns when every rank has.  Backends: "gloo".
 std::unique_ptr<ProcessGroup> init_process_group(std::string_view backend = "gloo",
-                                                 GroupOptions options = {});
+                                                 const GroupOptions& options = {});
 
 }  // namespace distrun
