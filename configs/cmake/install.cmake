@@ -41,3 +41,12 @@ foreach(program distrun distrund)
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT launcher)
   endif()
 endforeach()
+
+install(FILES ${PROJECT_SOURCE_DIR}/docs/man/distrun.1
+  DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT launcher)
+install(FILES ${PROJECT_SOURCE_DIR}/configs/completions/distrun.bash
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME distrun COMPONENT launcher)
+install(FILES ${PROJECT_SOURCE_DIR}/configs/completions/_distrun
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions COMPONENT launcher)
+install(FILES ${PROJECT_SOURCE_DIR}/configs/completions/distrun.fish
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT launcher)
