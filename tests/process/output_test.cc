@@ -1,5 +1,6 @@
 #include "agent/process/output.h"
 
+#include "agent/process/worker_stream.h"
 #include "tests/process/output_fixture.h"
 
 #include <gmock/gmock.h>
@@ -40,9 +41,9 @@ TEST_F(OutputTest, ManyLinesOfFourWritersArriveWholeInOrderAndInTheirFiles) {
       std::string block;
       for (int i = 0; i < kLines; ++i) {
         block += line_of(writer, i);
-        if (block.size() < 3000) continue;
-        write_fully(1, std::string_view(block).substr(0, 3000));  // in the middle of a line
-        block.erase(0, 3000);
+        if (block.size() < 4096) continue;
+        write_fully(1, std::string_view(block).substr(0, 4096));  // in the middle of a line
+        block.erase(0, 4096);
       }
       write_fully(1, block);
     });
@@ -185,6 +186,28 @@ TEST_F(OutputTest, AnUnfinishedLineIsEndedBeforeAnotherWorkersAndTakenUpUnderIts
   ::kill(first, SIGCONT);
   ASSERT_TRUE(run_until_drained());
   EXPECT_EQ(console_out_, "[default0]:step 0\n[default1]:hello\n[default0]: done\n");
+}
+
+TEST_F(OutputTest, ALineThatIsCutByTheWorkersBufferIsNotCutOnTheConsole) {
+  resize(2);
+  tee_all();
+  open();
+  const std::string line(5000, 'x');
+  const pid_t first = start(0, [&line] {
+    write_fully(1, std::string_view(line).substr(0, 4096));
+    ::raise(SIGSTOP);
+    write_fully(1, line.substr(4096) + "\n");
+  });
+  int status = 0;
+  ASSERT_EQ(::waitpid(first, &status, WUNTRACED), first);
+  const TimePoint later = Clock::now() + 3 * WorkerStream::kHold;
+  ASSERT_TRUE(run_until([&] { return Clock::now() > later; }));
+  EXPECT_EQ(console_out_, "");
+  const pid_t second = start(1, [] { write_fully(1, "hello\n"); });
+  wait_for(second, 1);
+  ::kill(first, SIGCONT);
+  ASSERT_TRUE(run_until_drained());
+  EXPECT_EQ(console_out_, "[default1]:hello\n[default0]:" + line + "\n");
 }
 
 TEST_F(OutputTest, ALastLineWithoutAnEndIsPassedOnAsItIs) {
