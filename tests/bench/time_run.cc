@@ -136,5 +136,6 @@ int main(int argc, char** argv) {
       std::fflush(stdout);
     }
   }
+  ::posix_spawn_file_actions_destroy(&actions);
   return 0;
 }
