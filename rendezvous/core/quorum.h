@@ -1,0 +1,33 @@
+// Quorum: may this coordinator seal a round, or would there be two jobs?
+//
+// A coordinator that an agent hosts can be cut off together with some members while the others find
+// a new one.  Each of the two may go on only if it holds
+//
+//   - more than half of the members of the last sealed round that have not left for good, or
+//   - exactly half of them, the node that hosted the coordinator of that round among them.
+//
+// Two sets of members with that property always share a member, and a member is held by one
+// coordinator at a time: it answers pings, each answer counts from when the ping was *sent*, for
+// less time than the member waits in silence before it turns to another (member.h).  So two
+// coordinators never hold a quorum at one time, whatever the network does to messages between them.
+//
+// A coordinator that is the only one there can be (distrund) needs none of this.
+#pragma once
+
+#include <string_view>
+
+namespace distrun::rendezvous {
+
+enum class TakeoverRule {
+  majority,  // as above
+  any,       // with any number: a job cut in two becomes two jobs.  For who knows that no network
+             // between his nodes can fail while the nodes live.
+  never,     // the job ends with its coordinator
+};
+std::string_view to_string(TakeoverRule rule);
+
+// `members`: of the last sealed round; `left`: of these, gone for good; `held`: of these, held now;
+// `incumbent_held`: the node that decides a draw is one of them.
+bool has_quorum(int members, int left, int held, bool incumbent_held);
+
+}  // namespace distrun::rendezvous
