@@ -5,11 +5,11 @@ import dataclasses
 import os
 import pathlib
 import re
-import select
 import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 
@@ -121,11 +121,13 @@ class Server:
 
     def __init__(self, argv, cpu=None, start_s=60):
         pin = None if cpu is None else (lambda: os.sched_setaffinity(0, {cpu}))
+        # A file, not a pipe: one that warns of every client that left must never wait for us to read that.
+        self.said = tempfile.TemporaryFile()
         self.process = subprocess.Popen(
             [str(word) for word in argv],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=self.said,
             preexec_fn=pin,
         )
         try:
@@ -135,19 +137,16 @@ class Server:
             raise
 
     def _port(self, seconds):
-        heard = b""
         deadline = time.monotonic() + seconds
-        stream = self.process.stderr
         while time.monotonic() < deadline:
-            if not select.select([stream], [], [], 0.2)[0]:
-                continue
-            more = os.read(stream.fileno(), 4096)
-            heard += more
+            ended = self.process.poll() is not None
+            heard = os.pread(self.said.fileno(), 65536, 0)
             found = re.search(rb"listening on \S*:(\d+)\s", heard)
             if found:
                 return int(found[1])
-            if not more:
+            if ended:
                 break
+            time.sleep(0.02)
         name = os.path.basename(self.process.args[0])
         raise RuntimeError(f"{name} did not say where it listens: {heard[-300:].decode(errors='replace')}")
 
@@ -166,7 +165,7 @@ class Server:
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
-        self.process.stderr.close()
+        self.said.close()
 
     def __enter__(self):
         return self
