@@ -110,6 +110,8 @@ struct Join {
   struct Held {
     Fence round;
     NodeRank rank;
+    int node_count = 1;  // of that round; with the next, what a coordinator without memory needs
+    int restart_count = 0;
     std::optional<Outcome> outcome;
     bool operator==(const Held&) const = default;
   };
@@ -173,6 +175,7 @@ struct Waiting {
   std::optional<Duration> sealing_in;   // nullopt: not before there are MIN
   std::optional<Duration> giving_up_in;  // nullopt: there are MIN
   std::string why;                      // what else it waits for; empty: nothing
+  bool quorum = true;                   // false: the coordinator may not seal a round (quorum.h)
   bool spare = false;                   // this node is above MAX and takes over when one is lost
   bool operator==(const Waiting&) const = default;
 };

@@ -8,7 +8,8 @@
 //       +---------------------------> over <---------------+---------+
 //
 //   recovering: a coordinator that has come back, or taken over, waits for the members of the last
-//   sealed round to re-attach.  All there: sealed, as if nothing had been.  Time up: ended.
+//   sealed round to re-attach.  All there: sealed, as if nothing had been.  Time up: ended.  One
+//   that has come back without memory gets there by the first member that tells it of its round.
 //
 // The rules:
 // - A round is sealed with MAX nodes at once; with MIN after `last_call` in the first round; in
@@ -54,7 +55,7 @@ enum class RoundPhase { gathering, last_call, sealed, ended, recovering, over };
 std::string_view to_string(RoundPhase phase);
 
 // Every legal change of phase.
-inline constexpr std::array<std::pair<RoundPhase, RoundPhase>, 14> kRoundEdges{{
+inline constexpr std::array<std::pair<RoundPhase, RoundPhase>, 15> kRoundEdges{{
     {RoundPhase::gathering, RoundPhase::last_call},
     {RoundPhase::gathering, RoundPhase::sealed},
     {RoundPhase::gathering, RoundPhase::over},
@@ -63,8 +64,9 @@ inline constexpr std::array<std::pair<RoundPhase, RoundPhase>, 14> kRoundEdges{{
     {RoundPhase::last_call, RoundPhase::over},
     {RoundPhase::sealed, RoundPhase::ended},
     {RoundPhase::sealed, RoundPhase::over},
+    {RoundPhase::gathering, RoundPhase::recovering},
+    {RoundPhase::last_call, RoundPhase::recovering},
     {RoundPhase::ended, RoundPhase::gathering},
-    {RoundPhase::ended, RoundPhase::sealed},
     {RoundPhase::ended, RoundPhase::over},
     {RoundPhase::recovering, RoundPhase::sealed},
     {RoundPhase::recovering, RoundPhase::ended},
