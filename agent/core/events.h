@@ -90,8 +90,9 @@ struct JobVerdict {
   std::string why;  // one sentence, for the report's head
   int restarts = 0;
   int signo = 0;                           // interrupted: by this signal
-  std::optional<Ending> first_failure;     // failed: the cause
-  std::optional<GroupVerdict> last_group;  // of the last round, if one was started
+  std::optional<Ending> first_failure;     // failed, by a worker of this node: the cause
+  std::string report;                      // failed, by one of another node: its report
+  std::optional<GroupVerdict> last_group;  // of the last round here, if one was started
   bool operator==(const JobVerdict&) const = default;
 };
 
@@ -145,10 +146,20 @@ struct Notify {      // pass a signal on; nothing else changes
 // ---- events: the agent is told -----------------------------------------------------------------
 
 struct Begin {};  // once, first
-// Answers to Join.
+// Answers to Join.  RoundFailed and JobOver may also come unasked, in any phase: the workers are then
+// stopped first.
 struct Welcome {
   Assignment assignment;
 };
+// The job is over, and how: the same on every node.
+struct JobOver {
+  JobResult result = JobResult::succeeded;  // succeeded or failed
+  int exit_code = 0;
+  std::string why;  // one sentence
+  int restarts = 0;
+  std::string report;  // of a first failure on another node; empty: it was here, or there was none
+};
+// There is no round for this node, now or later.
 struct RoundFailed {
   RoundError error = RoundError::closed;
   std::string why;  // one clause: "port 29500 is in use (127.0.0.1)"
@@ -169,8 +180,8 @@ struct NoticeSignal {
 
 using GroupEvent = std::variant<Start, Stop, Escalate, Notify, SpawnDone, SpawnFailed, Exited,
                                 LeftoversGone, Tick>;
-using Event = std::variant<Begin, Welcome, RoundFailed, Disband, StopRequested, NoticeSignal,
-                           SpawnDone, SpawnFailed, Exited, LeftoversGone, Tick>;
+using Event = std::variant<Begin, Welcome, RoundFailed, JobOver, Disband, StopRequested,
+                           NoticeSignal, SpawnDone, SpawnFailed, Exited, LeftoversGone, Tick>;
 
 // ---- effects: processes ------------------------------------------------------------------------
 
@@ -221,10 +232,10 @@ struct Ended {
 
 // ---- effects: the job --------------------------------------------------------------------------
 
-// Ask the rendezvous for a place in the next round, leaving the present one.  Owed: Welcome or
-// RoundFailed.  The host of a one-node job opens a fresh store and echoes `restarts`.
+// Ask the rendezvous for a place in the next round, and tell it how the one before went here.  It
+// decides whether there is a next one.  Owed: Welcome, JobOver or RoundFailed.
 struct Join {
-  int restarts = 0;
+  std::optional<GroupVerdict> ended;  // nullopt: there was no round before
   bool operator==(const Join&) const = default;
 };
 // Give up the place for good.  Leaving is not closing: only success or failure ends it for others.
