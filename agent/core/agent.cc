@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 namespace distrun::agent {
 
@@ -43,12 +44,11 @@ AgentLimits limits_of(const Spec& spec) {
   AgentLimits limits;
   limits.nproc = spec.nproc;
   limits.grace = spec.grace;
-  limits.restarts = {spec.max_restarts, spec.restart_window};
   return limits;
 }
 
 Agent::Agent(AgentLimits limits)
-    : limits_(limits), budget_(limits.restarts), group_(GroupLimits{{}, {}, limits.nproc}) {}
+    : limits_(limits), group_(GroupLimits{{}, {}, limits.nproc}) {}
 
 Effects Agent::handle(const Event& event, TimePoint now) {
   DISTRUN_CHECK(now >= now_);
@@ -61,13 +61,32 @@ Effects Agent::handle(const Event& event, TimePoint now) {
 }
 
 std::optional<TimePoint> Agent::next_deadline() const {
-  return phase_ == AgentPhase::done ? std::nullopt : group_.next_deadline();
+  if (phase_ == AgentPhase::done) return std::nullopt;
+  return answer_by_ ? answer_by_ : group_.next_deadline();  // a group that joins again has none
 }
 
 AgentState Agent::state() const {
-  return {phase_,      assignment_,  groups_started_, budget_.spent(),
-          stop_signo_, stop_orders_, verdict_,        group_.state()};
+  return {phase_,       assignment_, groups_started_, restarts_, stop_signo_,
+          stop_orders_, kept_,       answer_by_,      verdict_,  group_.state()};
 }
+
+namespace {
+
+bool something_remains(const GroupVerdict& ended) {
+  return !ended.abandoned.empty() || ended.leftovers_abandoned;
+}
+
+// Another round is offered while processes of the last one are alive.
+JobVerdict unsafe(const GroupVerdict& ended) {
+  JobVerdict verdict;
+  verdict.result = JobResult::failed;
+  verdict.exit_code = ended.first_failure ? process_exit_code(ended.first_failure->status) : 1;
+  verdict.why = "not restarted: processes of round " + std::to_string(ended.generation.value) +
+                " are still there; they may hold devices and ports";
+  return verdict;
+}
+
+}  // namespace
 
 // ---- events ------------------------------------------------------------------------------------
 
@@ -85,6 +104,14 @@ void Agent::on(const Welcome& welcome) {
                                std::to_string(assignment_->generation.value) + " is over");
     return;
   }
+  if (stop_signo_ != 0) return finish(interrupted());
+  if (groups_started_ > 0) {
+    if (const GroupVerdict ended = group_.verdict(); something_remains(ended)) {
+      return finish(unsafe(ended));
+    }
+    say_restart(a);
+  }
+  restarts_ = a.restart_count;
   assignment_ = a;
   group_ = WorkerGroup(GroupLimits{a.generation, a.base_rank, limits_.nproc, limits_.grace,
                                    limits_.patience, groups_started_ == 0});
@@ -100,12 +127,27 @@ void Agent::on(const Welcome& welcome) {
 }
 
 void Agent::on(const RoundFailed& failed) {
-  if (phase_ != AgentPhase::joining) return;
   JobVerdict verdict;
   verdict.result = JobResult::no_round;
   verdict.exit_code = exit_code(failed.error);
   verdict.why = failed.why;
-  finish(std::move(verdict));
+  last_word(std::move(verdict));
+}
+
+void Agent::on(const JobOver& over) {
+  if (kept_) return;
+  restarts_ = over.restarts;
+  JobVerdict verdict;
+  if (over.result == JobResult::succeeded) {
+    verdict.result = JobResult::succeeded;
+    verdict.exit_code = 0;
+  } else {
+    verdict.result = JobResult::failed;
+    verdict.exit_code = over.exit_code == 0 ? 1 : over.exit_code;  // never looks like a success
+  }
+  verdict.why = over.why;
+  verdict.report = over.report;
+  last_word(std::move(verdict));
 }
 
 void Agent::on(const Disband& disband) {
@@ -119,12 +161,15 @@ void Agent::on(const Disband& disband) {
 void Agent::on(const StopRequested& request) {
   const bool final_if_repeated = request.signo == SIGINT || request.signo == SIGTERM;
   if (final_if_repeated) ++stop_orders_;
-  const bool first = stop_signo_ == 0;
+  // Once the job is over only a repeated order means anything: the workers are being stopped.
+  const bool first = stop_signo_ == 0 && !kept_;
   if (first) stop_signo_ = request.signo;
   switch (phase_) {
     case AgentPhase::idle:
-    case AgentPhase::joining:
       finish(interrupted());
+      return;
+    case AgentPhase::joining:
+      if (first || (final_if_repeated && stop_orders_ >= 2)) finish(interrupted());
       return;
     case AgentPhase::launching:
     case AgentPhase::working:
@@ -161,6 +206,7 @@ void Agent::on(const LeftoversGone& event) {
   tell_group(event);
 }
 void Agent::on(const Tick& event) {
+  if (answer_by_ && now_ >= *answer_by_) return finish(interrupted());
   tell_group(event);
 }
 
@@ -210,54 +256,30 @@ void Agent::settle() {
 }
 
 void Agent::group_ended() {
-  const GroupVerdict ended = group_.verdict();
-  const bool remains = !ended.abandoned.empty() || ended.leftovers_abandoned;
-  JobVerdict verdict;
-  switch (ended.result) {
-    case GroupResult::succeeded:
-      verdict.result = JobResult::succeeded;
-      verdict.exit_code = 0;
-      verdict.why = "all workers exited with status 0";
-      return finish(std::move(verdict));
-    case GroupResult::failed: {
-      const auto refusal = no_restart_because(ended);
-      if (!refusal && stop_signo_ != 0) return finish(interrupted());
-      if (!refusal) {
-        budget_.spend(now_);
-        say(Severity::info, "restart " + std::to_string(budget_.spent()) + ": rank " +
-                                std::to_string(ended.first_failure->rank.value) + ": " +
-                                to_text(ended.first_failure->status));
-        return join();
-      }
-      verdict.result = JobResult::failed;
-      verdict.exit_code = process_exit_code(ended.first_failure->status);
-      verdict.why = "not restarted: " + *refusal;
-      verdict.first_failure = ended.first_failure;
-      return finish(std::move(verdict));
-    }
-    case GroupResult::stopped:
-      if (stop_signo_ != 0) return finish(interrupted());
-      if (!remains) return join();  // a change of membership
-      verdict.result = JobResult::failed;
-      verdict.exit_code = 1;
-      verdict.why = "not restarted: " + *no_restart_because(ended);
-      return finish(std::move(verdict));
-  }
+  const bool by_operator =
+      stop_signo_ != 0 && group_.verdict().result == GroupResult::stopped;
+  if (by_operator) return finish(interrupted());
+  if (kept_) return finish(*std::exchange(kept_, std::nullopt));
+  join();
 }
 
-std::optional<std::string> Agent::no_restart_because(const GroupVerdict& ended) const {
-  if (!ended.abandoned.empty() || ended.leftovers_abandoned) {
-    return "processes of round " + std::to_string(ended.generation.value) +
-           " are still there; they may hold devices and ports";
+void Agent::last_word(JobVerdict verdict) {
+  switch (phase_) {
+    case AgentPhase::idle:
+    case AgentPhase::joining:
+      return finish(std::move(verdict));
+    case AgentPhase::launching:
+    case AgentPhase::working:
+      say(Severity::info, "the job is over: " + verdict.why);
+      kept_ = std::move(verdict);
+      tell_group(Stop{StopWhy::membership, SIGTERM});
+      return;
+    case AgentPhase::draining:
+      if (!kept_) kept_ = std::move(verdict);
+      return;
+    case AgentPhase::done:
+      return;
   }
-  if (ended.failed_at_start) {
-    if (std::holds_alternative<NeverStarted>(ended.first_failure->status)) {
-      return "a worker could not be started, and would not be the next time";
-    }
-    return "every worker failed within " + duration_text(kStartup) +
-           " of the first start, so the next ones would too";
-  }
-  return budget_.refusal(now_);
 }
 
 // ---- changes of phase --------------------------------------------------------------------------
@@ -269,7 +291,10 @@ void Agent::enter(AgentPhase next) {
 
 void Agent::join() {
   enter(AgentPhase::joining);
-  out_.emplace_back(Join{budget_.spent()});
+  Join join;
+  if (groups_started_ > 0) join.ended = group_.verdict();
+  if (stop_signo_ != 0) answer_by_ = now_ + kLastWord;
+  out_.emplace_back(std::move(join));
 }
 
 JobVerdict Agent::interrupted() const {
@@ -284,11 +309,29 @@ JobVerdict Agent::interrupted() const {
 void Agent::finish(JobVerdict verdict) {
   const bool joined = phase_ != AgentPhase::idle;
   enter(AgentPhase::done);
-  verdict.restarts = budget_.spent();
+  kept_.reset();
+  answer_by_.reset();
+  verdict.restarts = restarts_;
   if (groups_started_ > 0) verdict.last_group = group_.verdict();
+  if (verdict.result == JobResult::failed) {
+    if (verdict.report.empty() && verdict.last_group) {
+      verdict.first_failure = verdict.last_group->first_failure;
+    }
+    say(Severity::info, verdict.why);
+  }
   verdict_ = verdict;
   if (joined) out_.emplace_back(Leave{verdict.result});
   out_.emplace_back(Finish{std::move(verdict)});
+}
+
+// The cause as this node saw it; only the rendezvous knows which of several nodes was first.
+void Agent::say_restart(const Assignment& next) {
+  if (next.restart_count <= restarts_) return;
+  const auto& failure = group_.state().first_failure;
+  say(Severity::info, "restart " + std::to_string(next.restart_count) + ": " +
+                          (failure ? "rank " + std::to_string(failure->rank.value) + ": " +
+                                         to_text(failure->status)
+                                   : "a worker failed on another node"));
 }
 
 void Agent::say(Severity severity, std::string text) {

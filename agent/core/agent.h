@@ -1,23 +1,28 @@
 // The Agent takes one node through the life of a job: it joins rounds, runs a WorkerGroup in each,
-// and decides after each whether there is another.
+// and tells the rendezvous how each went.  The rendezvous decides whether there is another.
 //
 //   idle --Begin--> joining --Welcome--> launching --all spawned--> working
 //                    ^  |                    |                         |
-//                    |  | RoundFailed        | failure · operator      | failure · operator
-//                    |  | operator           | Disband                 | Disband · success
+//                    |  | JobOver            | failure · operator      | failure · operator · success
+//                    |  | RoundFailed        | Disband · JobOver       | Disband · JobOver
+//                    |  | operator           | RoundFailed             | RoundFailed
 //                    |  v                    v                         |
 //                    | done <-----------  draining  <------------------+
-//                    |       job is over     |
+//                    |     operator, or the  |
+//                    |     job is over       |
 //                    +-----------------------+
-//                            restart · Disband
+//                        nothing of it is alive
 //
 // The rule that matters most: no group is started while anything of an older one is alive.
+//
+// The operator's stop ends the job here at once, with one exception: how a round ended that he did
+// not stop (a failure or a success was first) is still told, and the answer is waited for a moment
+// (kLastWord).  It may be the job's verdict.
 //
 // Pure, as WorkerGroup is; not thread-safe; one owner.
 #pragma once
 
 #include "agent/core/events.h"
-#include "agent/core/restart_budget.h"
 #include "agent/core/spec.h"
 #include "agent/core/worker_group.h"
 #include "runtime/base/ids.h"
@@ -50,12 +55,14 @@ inline constexpr std::array<std::pair<AgentPhase, AgentPhase>, 9> kAgentEdges{{
 // Exit codes of a job that got no round, from sysexits.h where it has one that fits.
 int exit_code(RoundError error);  // timed_out 75, closed 69, refused 77, no_store 71
 
+// How long the answer to the last Join is waited for when the operator has ended the job here.
+inline constexpr Duration kLastWord = std::chrono::seconds(1);
+
 // What an Agent needs of the Spec.
 struct AgentLimits {
   int nproc = 1;
   Duration grace = std::chrono::seconds(30);
   Duration patience = kPatience;
-  RestartBudget::Limits restarts;
   bool operator==(const AgentLimits&) const = default;
 };
 AgentLimits limits_of(const Spec& spec);
@@ -64,11 +71,13 @@ struct AgentState {
   AgentPhase phase = AgentPhase::idle;
   std::optional<Assignment> assignment;  // of the last round; nullopt: none yet
   int groups_started = 0;
-  int restarts = 0;
-  int stop_signo = 0;                 // the operator's first signal; 0: none
-  int stop_orders = 0;                // SIGINT and SIGTERM among the operator's signals
-  std::optional<JobVerdict> verdict;  // set exactly in done
-  GroupState group;                   // of the last round
+  int restarts = 0;                    // of the job, as the rendezvous said last
+  int stop_signo = 0;                  // the operator's first signal; 0: none
+  int stop_orders = 0;                 // SIGINT and SIGTERM among the operator's signals
+  std::optional<JobVerdict> kept;      // the rendezvous's last word, until the group has stopped
+  std::optional<TimePoint> answer_by;  // the end of kLastWord; set only in joining
+  std::optional<JobVerdict> verdict;   // set exactly in done
+  GroupState group;                    // of the last round
   bool operator==(const AgentState&) const = default;
 };
 
@@ -85,13 +94,15 @@ class Agent {
   const AgentLimits& limits() const { return limits_; }
   // For a progress line, without a copy.
   AgentPhase phase() const { return phase_; }
-  int restarts() const { return budget_.spent(); }
+  // Of the job, as the last Welcome or JobOver said.
+  int restarts() const { return restarts_; }
   const GroupState& group() const { return group_.state(); }
 
  private:
   void on(const Begin&);  // one overload per event
   void on(const Welcome&);
   void on(const RoundFailed&);
+  void on(const JobOver&);
   void on(const Disband&);
   void on(const StopRequested&);
   void on(const NoticeSignal&);
@@ -103,22 +114,25 @@ class Agent {
 
   void tell_group(const GroupEvent& event);  // and pass its effects on
   void settle();                             // follow the group's phase
-  void group_ended();                        // another round, or the end
+  void group_ended();                        // tell the rendezvous, or finish
+  void last_word(JobVerdict verdict);        // finish with it as soon as nothing of a group is alive
   void enter(AgentPhase next);               // the only place where the phase changes
   void join();
   JobVerdict interrupted() const;
   void finish(JobVerdict verdict);
-  std::optional<std::string> no_restart_because(const GroupVerdict& ended) const;
+  void say_restart(const Assignment& next);
   void say(Severity severity, std::string text);
 
   AgentLimits limits_;
-  RestartBudget budget_;
   WorkerGroup group_;
   AgentPhase phase_ = AgentPhase::idle;
   std::optional<Assignment> assignment_;
   int groups_started_ = 0;
+  int restarts_ = 0;
   int stop_signo_ = 0;
   int stop_orders_ = 0;
+  std::optional<JobVerdict> kept_;
+  std::optional<TimePoint> answer_by_;
   std::optional<JobVerdict> verdict_;
   TimePoint now_{};  // of the event in hand
   Effects out_;

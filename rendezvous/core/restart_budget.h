@@ -12,7 +12,7 @@
 #include <optional>
 #include <string>
 
-namespace distrun::agent {
+namespace distrun::rendezvous {
 
 class RestartBudget {
  public:
@@ -38,4 +38,4 @@ class RestartBudget {
   std::deque<TimePoint> recent_;  // at most max_restarts: those within the window
 };
 
-}  // namespace distrun::agent
+}  // namespace distrun::rendezvous

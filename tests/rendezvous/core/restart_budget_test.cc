@@ -1,8 +1,8 @@
-#include "agent/core/restart_budget.h"
+#include "rendezvous/core/restart_budget.h"
 
 #include <gtest/gtest.h>
 
-namespace distrun::agent {
+namespace distrun::rendezvous {
 namespace {
 
 using namespace std::chrono_literals;
@@ -35,4 +35,4 @@ TEST(RestartBudget, WithAWindowAllRestartsAreStillCounted) {
 }
 
 }  // namespace
-}  // namespace distrun::agent
+}  // namespace distrun::rendezvous

@@ -1,10 +1,10 @@
-#include "agent/core/restart_budget.h"
+#include "rendezvous/core/restart_budget.h"
 
 #include "runtime/base/check.h"
 
 #include <algorithm>
 
-namespace distrun::agent {
+namespace distrun::rendezvous {
 
 RestartBudget::RestartBudget(Limits limits) : limits_(limits) {
   DISTRUN_CHECK(limits_.max_restarts >= 0);
@@ -33,4 +33,4 @@ void RestartBudget::spend(TimePoint now) {
   recent_.push_back(now);
 }
 
-}  // namespace distrun::agent
+}  // namespace distrun::rendezvous
