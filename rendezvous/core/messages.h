@@ -222,6 +222,11 @@ struct Refused {
 struct Ping {
   std::uint64_t number = 0;
   Fence last;  // the last round that this coordinator knows of
+  // It may act (quorum.h).  false: its own node looks for another that may.
+  bool quorum = true;
+  // The silence after which it gives a member up; a member waits no less for it.  Terms may differ
+  // between nodes in times, and the coordinator's hold.  0: as the member's own terms say.
+  Duration silence{};
   bool operator==(const Ping&) const = default;
 };
 using CoordinatorMessage = std::variant<Welcome, Waiting, Disband, Over, Refused, Ping>;
