@@ -1,24 +1,27 @@
 // Member: one node's side of the rendezvous.  It keeps this node attached to the job's coordinator,
 // finds it again, finds the next one, or becomes it.
 //
-//   idle --ask--> dialing --connected--> attached --Welcome--> (member of a round)
-//                  ^   |                    |
-//                  |   | all tried          | closed, or silent for Terms::silence()
-//                  |   v                    |
-//                  +--pause <---------------+
-//                  |   |
-//                  |   | nobody before this node in the order of succession is to be found
-//                  |   v
-//                  +-- hosting: this node opens the rendezvous itself, attaches to it, and goes on
-//                      looking for another that has a quorum, until it has one itself
+//   idle --Asked--> dialing --first good word--> attached --Welcome--> (member of a round)
+//                   ^    |                          |
+//                   |    | nobody answers           | closed, or silent for too long
+//                   |    v                          |
+//                   +--pausing <---- or dialing <---+              done: Over, NoRound or Left
 //
-// - Workers go on while the coordinator is away.  Whoever comes back to a coordinator that knows its
+//   Beside that, and only if takeover is allowed, a node may be hosting: nobody before it in the
+//   order of succession is to be found, so it opens the rendezvous itself and attaches to it. While
+//   that has no quorum, it looks at all others every second and yields to one that has.
+//
+// - Workers go on while the coordinator is away.  Whoever comes back to a coordinator that knows
+// its
 //   round goes on as if nothing had been.
-// - A node turns to another coordinator only after silence() without a ping from the old one, or
-//   when the old one's host refuses the connection: its process is dead then.
-// - A coordinator whose last round is older than this node's is refused (stale).
-// - Without a coordinator for `patience`, the node gives up: workers are stopped, exit code of
-//   RoundError::closed.
+// - One vote: this node answers the pings of one coordinator at a time.  It turns to another only
+//   after so long a silence that the old one cannot count on it any more, or when it is known not
+//   to act: its host refuses the connection (the process is dead), it forgot this node's round, or
+//   it sends this node elsewhere.  A Join is no vote; it is sent to one coordinator at a time.
+// - A coordinator whose last round is older than this node's is not followed (stale), and what is
+//   said of an older round is dropped.
+// - Without a coordinator for `patience` (external) or without one that has a quorum for
+//   `takeover_patience` (hosted by agents), the node gives up: NoRound, closed.
 //
 // Pure, as Rendezvous is.
 #pragma once
@@ -30,6 +33,8 @@
 #include "runtime/base/time.h"
 
 #include <array>
+#include <cstdint>
+#include <map>
 #include <optional>
 #include <random>
 #include <string>
@@ -42,6 +47,20 @@ namespace distrun::rendezvous {
 
 enum class MemberPhase { idle, dialing, pausing, attached, done };
 std::string_view to_string(MemberPhase phase);
+
+// Every legal change of phase.
+inline constexpr std::array<std::pair<MemberPhase, MemberPhase>, 10> kMemberEdges{{
+    {MemberPhase::idle, MemberPhase::dialing},
+    {MemberPhase::idle, MemberPhase::done},
+    {MemberPhase::dialing, MemberPhase::pausing},
+    {MemberPhase::dialing, MemberPhase::attached},
+    {MemberPhase::dialing, MemberPhase::done},
+    {MemberPhase::pausing, MemberPhase::dialing},
+    {MemberPhase::pausing, MemberPhase::done},
+    {MemberPhase::attached, MemberPhase::dialing},
+    {MemberPhase::attached, MemberPhase::pausing},  // it did not last
+    {MemberPhase::attached, MemberPhase::done},
+}};
 
 // Where somebody may answer.
 struct Contact {
@@ -57,11 +76,11 @@ struct MemberLimits {
   Contact endpoint;
   // The coordinator at the endpoint is this very agent's, from the beginning.
   bool hosts = false;
-  bool takeover = false;  // this node may host, and others' offers are followed
+  bool takeover = false;  // this node may host (self.takeover_port is bound), or follow who does
   TakeoverRule rule = TakeoverRule::majority;
-  Duration start_timeout = std::chrono::seconds(900);  // to the first Waiting or Welcome
-  Duration patience = std::chrono::seconds(600);       // without a coordinator, with workers
-  Duration takeover_patience = std::chrono::seconds(30);  // for a quorum after a takeover began
+  Duration start_timeout = std::chrono::seconds(900);     // without a coordinator, before any round
+  Duration patience = std::chrono::seconds(600);          // without a coordinator, with workers
+  Duration takeover_patience = std::chrono::seconds(30);  // without one that has a quorum
   Duration dial_timeout = std::chrono::seconds(2);
   Backoff::Limits backoff{std::chrono::milliseconds(50), std::chrono::milliseconds(500)};
   std::uint64_t seed = 0;  // of the backoff's jitter
@@ -73,11 +92,11 @@ namespace member {
 
 // The agent wants a place in the next round; `outcome` of the one before.
 struct Asked {
-  std::optional<Outcome> outcome;
-  std::uint16_t store_port = 0;  // a fresh store, if it could be opened before connecting; else 0
+  std::optional<Outcome> outcome;  // its failure's age counts on from this event
+  std::uint16_t store_port = 0;    // a fresh store, if it could be opened before connecting; else 0
 };
 struct FailedHere {  // a worker failed first: tell the others at once
-  Failure failure;   // age counts from this event
+  Failure failure;   // age counts on from this event
 };
 struct Left {  // the agent gives up its place for good
   std::string why;
@@ -107,11 +126,14 @@ struct Closed {
   std::string why;
 };
 struct Tick {};
-using Event = std::variant<Asked, FailedHere, Left, Connected, NotConnected, Received, Closed, Tick>;
+using Event =
+    std::variant<Asked, FailedHere, Left, Connected, NotConnected, Received, Closed, Tick>;
 
 // ---- effects -----------------------------------------------------------------------------------
 
-// Connect, and until HangUp keep it.  Owed: Connected or NotConnected.  At most one at a time.
+// Connect, and keep it until HangUp.  Owed, unless HangUp comes first: Connected or NotConnected;
+// after Connected, Closed if it ends.  One dial is the attachment; beside it, or before there is
+// one, up to kMaxDials others are tried at once.  A number is never used twice.
 struct Dial {
   int dial = 0;
   Contact contact;
@@ -119,19 +141,26 @@ struct Dial {
 };
 struct Send {
   int dial = 0;
-  AgentMessage message;  // a Join's address and store_port are the edge's to fill in if empty
+  // A Join's or an Ended's store_port may be 0: the edge fills in that of a fresh store, unless it
+  // is the Join of a node whose workers run (held without outcome), which needs none.
+  AgentMessage message;
 };
+// Close it once all that was sent is written.  Nothing is owed, and what still comes in is dropped.
 struct HangUp {
   int dial = 0;
 };
 // Answer connections on the takeover port as this job's coordinator, from this record.
 struct Host {
   Record record;
-  int successor = 0;
+  int successor = 0;  // Authority::successor
 };
-// No longer.  Connections are closed.
+// No longer, be it the one at the takeover port or, with MemberLimits::hosts, the one at the
+// endpoint.  Its connections are closed; from now on both ports say what Direct told.
+// Not owed at the end: after JobOver, NoRound and Left a hosting edge goes on until the others
+// know.
 struct StopHosting {};
-// What is said to whoever asks at the takeover port while this node does not host.
+// What is said to whoever asks at the takeover port (see StopHosting) while this node does not
+// host. Before the first: not_yet.
 struct Direct {
   Refused answer;
 };
@@ -160,9 +189,15 @@ struct Say {
 struct Progress {
   Waiting waiting;
 };
-using Effect = std::variant<Dial, Send, HangUp, Host, StopHosting, Direct, Placed, Disbanded, JobOver,
-                            NoRound, Say, Progress>;
+using Effect = std::variant<Dial, Send, HangUp, Host, StopHosting, Direct, Placed, Disbanded,
+                            JobOver, NoRound, Say, Progress>;
 using Effects = std::vector<Effect>;
+
+inline constexpr int kMaxDials =
+    kMaxSuccessors + 2;             // the endpoint, the last coordinator, all heirs
+inline constexpr int kMaxHops = 4;  // of "elsewhere" in a row
+inline constexpr Duration kLookAround = std::chrono::seconds(1);      // of a host without a quorum
+inline constexpr Duration kLookAtEndpoint = std::chrono::seconds(2);  // of one with
 
 }  // namespace member
 
@@ -172,10 +207,128 @@ class Member {
 
   // REQUIRES: `now` never goes backwards.
   member::Effects handle(const member::Event& event, TimePoint now);
+  // When to send the next Tick; nullopt: nothing is pending.
   std::optional<TimePoint> next_deadline() const;
-  MemberPhase phase() const;
+
+  MemberPhase phase() const { return phase_; }
+  bool hosting() const { return hosting_; }
+  // The last round in which this node had a place.
+  Fence round() const { return round_; }
+  // Whose pings are answered; nullopt: nobody's.
+  std::optional<Contact> coordinator() const;
+  // Empty, or the promise of this class that is broken.  For tests and simulations.
+  std::string broken_invariant() const;
 
  private:
+  // A connection, or the try to get one.
+  struct Line {
+    Contact contact;
+    int order = 0;  // of whom it leads to: the endpoint is -1, then the order of succession
+    int hops = 0;   // of "elsewhere" that led there
+    bool connected = false;
+    std::string local_address;
+    bool joined = false;                 // a Join was sent
+    bool told = false;                   // with the outcome of the last round
+    std::optional<TimePoint> answer_by;  // joined: the first good word
+    std::optional<Waiting> waiting;      // came before that
+  };
+  using Lines = std::map<int, Line>;
+
+  void on(const member::Asked& asked);  // one overload per event
+  void on(const member::FailedHere& failed);
+  void on(const member::Left& left);
+  void on(const member::Connected& connected);
+  void on(const member::NotConnected& answer);
+  void on(const member::Received& received);
+  void on(const member::Closed& closed);
+  void on(const member::Tick&) {}
+  void on_message(int dial, const Welcome& welcome);
+  void on_message(int dial, const Waiting& waiting);
+  void on_message(int dial, const Disband& disband);
+  void on_message(int dial, const Over& over);
+  void on_message(int dial, const Refused& refused);
+  void on_message(int dial, const Ping& ping);
+
+  void settle();  // all that follows without a further event
+  void check_deadlines();
+  void begin_pass();
+  void widen_pass();
+  void end_pass();
+  void look_around();
+  void dial(const Contact& contact, int order, int hops);
+  void join_next();
+  void send_join(int dial, Line& line);
+  bool worth_following(const Line& line, const Fence& last, bool quorum) const;
+  void attach(int dial);
+  void tell_pending(const Line& line);
+  void lose(const std::string& how);
+  void drop(int dial);  // hang up
+  void drop_all();
+  void note_answer(const std::string& who, const std::string& what);
+  void host();
+  void stop_hosting();
+  void direct();
+  void set_quorum(bool quorum);
+  void place(const Welcome& welcome);
+  void give_up(member::GaveUp reason, std::string why);
+  void finish();
+  void say(member::Tone tone, std::string text);
+  void enter(MemberPhase next);
+
+  bool has_round() const { return round_.generation >= Generation(0); }
+  bool agents_host() const { return has_round() && !welcome_.coordinator.empty(); }
+  bool may_take_over() const;
+  bool free_to_vote() const;  // the old coordinator cannot count on this node
+  Duration silence() const;
+  Contact own_contact() const;
+  std::vector<Successor> succession() const;  // the heir first, without who is lost
+  std::string answers_text() const;
+
+  MemberLimits limits_;
+  Backoff backoff_;
+  std::mt19937_64 random_;
+  MemberPhase phase_ = MemberPhase::idle;
+  TimePoint now_{};
+  member::Effects out_;
+
+  // What this node has, wants and has to tell.
+  Fence round_;
+  Welcome welcome_;         // of round_
+  bool asked_ = false;      // for the next round
+  bool disbanded_ = false;  // the agent was told that round_ is over
+  std::uint16_t store_port_ = 0;
+  std::optional<Outcome> outcome_;  // of round_
+  TimePoint outcome_at_{};
+  std::optional<Failure> failure_;  // in round_
+  TimePoint failed_at_{};
+  int left_ = 0;  // out of Disband
+  NodeId heir_;
+
+  // Where it is attached, and since when it is not.
+  Lines lines_;
+  int last_dial_ = 0;
+  int attached_ = 0;  // a line; 0: none
+  TimePoint attached_since_{};
+  TimePoint heard_{};           // the last ping
+  bool forgiven_ = false;       // a pause of this process was not counted as their silence
+  Duration their_silence_{};    // as their pings say
+  std::optional<Contact> old_;  // the last coordinator
+  std::optional<TimePoint> bound_until_;  // the vote given to it lasts for so long
+  std::optional<TimePoint> lost_since_;   // nullopt: never asked, or attached
+  std::optional<TimePoint> no_quorum_since_;
+  bool said_lost_ = false;
+
+  // The search: one pass over all who may answer, a pause, the next.
+  bool wide_ = false;      // this pass is not only for the old one
+  bool somebody_ = false;  // one before this node in succession is there
+  std::vector<Contact> tried_;
+  std::optional<TimePoint> pause_until_;
+  std::optional<TimePoint> look_at_;                  // hosting: the next look at the others
+  std::vector<std::pair<std::string, int>> answers_;  // since lost_since_, and how often
+
+  bool hosting_ = false;
+  int own_index_ = -1;  // in welcome_.successors when it began to host; -1: at the endpoint
+  std::optional<Refused> directed_;
 };
 
 }  // namespace distrun::rendezvous
