@@ -10,8 +10,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace distrun::rendezvous {
@@ -38,6 +40,25 @@ class Coordinator {
   const Rendezvous* find(const std::string& job) const;
   // Records of all jobs, for a snapshot of the journal.
   std::vector<Record> records() const;
+
+ private:
+  struct Job {
+    std::unique_ptr<Rendezvous> rendezvous;
+    std::optional<TimePoint> wakes;  // its place in wakeups_
+  };
+  using Jobs = std::map<std::string, Job>;
+
+  void tell(Jobs::iterator job, const Event& event);
+  void rearm(Jobs::iterator job, std::optional<TimePoint> at);
+  Jobs::iterator job_for(const Join& join, std::optional<Refused>& refused);
+
+  CoordinatorLimits limits_;
+  Authority authority_;
+  Jobs jobs_;
+  std::unordered_map<int, std::string> job_of_;  // by session
+  std::set<std::pair<TimePoint, std::string>> wakeups_;
+  TimePoint now_{};  // of the event in hand
+  Effects out_;
 };
 
 }  // namespace distrun::rendezvous

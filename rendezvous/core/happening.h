@@ -1,5 +1,5 @@
-// Happening: what took place in a job, for the event file, the status page and people.  One sentence
-// and the facts it is made of.
+// Happening: what took place in a job, for the event file, the status page and people.  One
+// sentence and the facts it is made of.
 #pragma once
 
 #include "rendezvous/core/messages.h"

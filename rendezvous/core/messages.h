@@ -51,11 +51,11 @@ struct Terms {
   int max_restarts = 0;
   std::optional<Duration> restart_window;  // nullopt: the whole life of the job
 
-  Duration join_timeout = std::chrono::seconds(600);     // below MIN for so long: the job is over
-  Duration last_call = std::chrono::seconds(30);         // first round: from MIN to the seal
+  Duration join_timeout = std::chrono::seconds(600);      // below MIN for so long: the job is over
+  Duration last_call = std::chrono::seconds(30);          // first round: from MIN to the seal
   Duration rejoin_wait = std::chrono::milliseconds(100);  // later rounds: hold after a loss
-  Duration beat = std::chrono::seconds(1);               // between two pings
-  int beats_missed = 3;                                  // silence of so many: lost
+  Duration beat = std::chrono::seconds(1);                // between two pings
+  int beats_missed = 3;                                   // silence of so many: lost
 
   Duration silence() const { return beat * beats_missed; }
   bool operator==(const Terms&) const = default;
@@ -149,7 +149,7 @@ struct Successor {
   NodeRank rank;
   bool operator==(const Successor&) const = default;
 };
-inline constexpr int kMaxSuccessors = 16;  // the lowest ranks; a list of all would cost O(nodes^2)
+inline constexpr int kMaxSuccessors = 15;  // the lowest ranks; a list of all would cost O(nodes^2)
 
 struct Welcome {
   Fence round;
@@ -171,12 +171,12 @@ struct Waiting {
   int present = 0;
   int min_nodes = 1;
   int max_nodes = 1;
-  std::vector<std::string> hosts;       // at most kMaxHosts of those present, by name
-  std::optional<Duration> sealing_in;   // nullopt: not before there are MIN
+  std::vector<std::string> hosts;        // at most kMaxHosts of those present, by name
+  std::optional<Duration> sealing_in;    // nullopt: not before there are MIN
   std::optional<Duration> giving_up_in;  // nullopt: there are MIN
-  std::string why;                      // what else it waits for; empty: nothing
-  bool quorum = true;                   // false: the coordinator may not seal a round (quorum.h)
-  bool spare = false;                   // this node is above MAX and takes over when one is lost
+  std::string why;                       // what else it waits for; empty: nothing
+  bool quorum = true;                    // false: the coordinator may not seal a round (quorum.h)
+  bool spare = false;                    // this node is above MAX and takes over when one is lost
   bool operator==(const Waiting&) const = default;
 };
 inline constexpr int kMaxHosts = 8;

@@ -31,6 +31,7 @@
 #pragma once
 
 #include "rendezvous/core/happening.h"
+#include "rendezvous/core/liveness.h"
 #include "rendezvous/core/messages.h"
 #include "rendezvous/core/quorum.h"
 #include "rendezvous/core/restart_budget.h"
@@ -38,7 +39,7 @@
 #include "runtime/base/time.h"
 
 #include <array>
-#include <list>
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
@@ -48,8 +49,6 @@
 #include <vector>
 
 namespace distrun::rendezvous {
-
-using SessionId = Id<struct SessionTag>;  // a connection; the edge never gives one twice
 
 enum class RoundPhase { gathering, last_call, sealed, ended, recovering, over };
 std::string_view to_string(RoundPhase phase);
@@ -124,10 +123,14 @@ struct Drop {
 struct Save {
   Record record;
 };
+// The job is of no interest any more: its record can go.
+struct Forget {
+  std::string job;
+};
 struct Note {
   Happening happening;
 };
-using Effect = std::variant<Send, Drop, Save, Note>;
+using Effect = std::variant<Send, Drop, Save, Forget, Note>;
 using Effects = std::vector<Effect>;
 
 // ---- what others may see of it -----------------------------------------------------------------
@@ -139,10 +142,10 @@ struct MemberState {
   int nproc = 1;
   std::string role;
   SessionId session;
-  std::optional<NodeRank> rank;     // in the present or the last round
-  std::optional<NodeRank> asked;    // --node-rank
-  std::optional<Outcome> outcome;   // of the last round; set: it is ready for the next, or done
-  bool waiting = false;             // for the next round
+  std::optional<NodeRank> rank;    // in the present or the last round
+  std::optional<NodeRank> asked;   // --node-rank
+  std::optional<Outcome> outcome;  // of the last round; set: it is ready for the next, or done
+  bool waiting = false;            // for the next round
   TimePoint heard{};
   int losses = 0;
   std::uint16_t store_port = 0;
@@ -154,8 +157,8 @@ struct RendezvousState {
   std::string job;
   RoundPhase phase = RoundPhase::gathering;
   Terms terms;
-  Fence last;           // the last sealed round
-  int node_count = 0;   // of it
+  Fence last;          // the last sealed round
+  int node_count = 0;  // of it
   int restarts = 0;
   bool has_quorum = true;
   std::vector<MemberState> members;  // in order of arrival
@@ -191,7 +194,96 @@ class Rendezvous {
   const Record& record() const { return record_; }
 
  private:
-  struct Member;
+  struct Member {
+    Join join;                       // as it came; address and store_port are kept up to date
+    std::optional<NodeRank> rank;    // in the last sealed round
+    std::optional<Outcome> outcome;  // of that round
+    bool waiting = false;            // for the next round
+    bool draining = false;           // stops the workers of a round that is over for it
+    TimePoint since{};               // attached
+  };
+  using Members = std::map<SessionId, Member>;  // in order of arrival
+
+  void on(const Received& event);
+  void on(const Closed& event);
+  void on(const ReachedAt& event);
+  void on(const Tick&) {}
+  void on_message(SessionId session, const Join& join);
+  void on_message(SessionId session, const Failed& failed);
+  void on_message(SessionId session, const Ended& ended);
+  void on_message(SessionId session, const Pong& pong);
+  void on_message(SessionId session, const Leave& leave);
+
+  std::optional<Refused> refusal(const Join& join) const;
+  bool replace_older_session(SessionId session, const Join& join);
+  void seat_again(SessionId session, const Join& join);  // a member of the last round is back
+  void adopt(const Join& join);                          // a round that this coordinator forgot
+  void take_outcome(Member& member, Outcome outcome);
+  void take_failure(const Member& member, const Failure& failure);
+  void remove(SessionId session, HappeningKind how, const std::string& why);
+  bool spend_membership_change();
+
+  void settle();  // all that follows without a further event
+  bool step();
+  bool step_recovering();
+  void end_round(const std::string& why, bool membership);
+  void decide();  // the round has ended everywhere
+  void seal();
+  void finish(Over over);
+  void report_waiting();
+  void hand_over(const std::string& why);
+  Disband disband_message(const std::string& why) const;
+  std::string failure_text() const;
+  std::string newcomer() const;
+  NodeId lowest_node() const;
+  bool taken_seat(NodeRank rank, const NodeId& node) const;
+  Waiting waiting_for(const Member& member) const;
+
+  bool holds_quorum() const;
+  bool scales_up() const;
+  TimePoint join_deadline() const { return gathering_since_ + record_.terms.join_timeout; }
+  void set_waiting(Member& member, bool waiting);
+  void set_draining(Member& member, bool draining);
+  void enter(RoundPhase next);
+  void send(SessionId session, CoordinatorMessage message);
+  void note(HappeningKind kind, std::string text, const Member* member = nullptr);
+
+  Record record_;
+  Authority authority_;
+  RestartBudget budget_;
+  Liveness liveness_;
+  RoundPhase phase_ = RoundPhase::gathering;
+  Members members_;
+  std::map<NodeId, SessionId> by_node_;
+  std::map<NodeRank, SessionId> asked_ranks_;
+  int waiting_ = 0;    // members that wait for the next round
+  int working_ = 0;    // members of the last round without an outcome
+  int succeeded_ = 0;  // seats of the last round that did
+  int seated_ = 0;     // members of the last round that are here
+  int draining_ = 0;   // members that stop the workers of a round that is over for them
+
+  std::vector<bool> seat_succeeded_;  // by rank: also of those that have gone since
+  int left_ = 0;                      // seats of the last round that left for good
+  NodeId incumbent_;                  // decides a draw
+  std::optional<Failure> failure_;    // the last round's first
+  TimePoint failed_at_{};
+  Outcome failed_outcome_;               // of the node with that failure, once it is known
+  std::optional<Failure> last_failure_;  // of any round
+  std::string ended_why_;
+  bool membership_ = false;  // the last round ended by a change of it
+  bool broken_ = false;      // a member had stopped its workers before it came back
+  std::string remains_;      // hosts where processes of it are alive
+
+  TimePoint gathering_since_{};
+  TimePoint hold_until_{};  // no seal before
+  std::optional<TimePoint> last_call_ends_;
+  TimePoint recovery_ends_{};
+  bool has_taken_over_ = false;  // agent-hosted, recovering: with a quorum
+  TimePoint next_report_{};
+  std::string last_loss_;
+  std::deque<TimePoint> changes_;  // of membership, within the window
+  TimePoint now_{};                // of the event in hand
+  Effects out_;
 };
 
 }  // namespace distrun::rendezvous

@@ -6,7 +6,7 @@
 
 namespace distrun::rendezvous {
 
-RestartBudget::RestartBudget(Limits limits) : limits_(limits) {
+RestartBudget::RestartBudget(Limits limits, int spent) : limits_(limits), spent_(spent) {
   DISTRUN_CHECK(limits_.max_restarts >= 0);
 }
 

@@ -22,7 +22,8 @@ class RestartBudget {
     bool operator==(const Limits&) const = default;
   };
 
-  explicit RestartBudget(Limits limits);
+  // `spent`: restarts before, of which only the number is known; they do not count in a window.
+  explicit RestartBudget(Limits limits, int spent = 0);
 
   // nullopt: spend() would be granted.  Otherwise the reason, as one clause: "all 3 restarts are
   // used".

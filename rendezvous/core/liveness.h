@@ -1,0 +1,64 @@
+// Liveness: who answers.  Pings all members at once every `beat`; a member that has not been heard
+// for `silence` is silent.  All by the owner's own clock.
+//
+// If the owner itself was paused (a deadline comes late by more than half a beat), that time is not
+// counted as anybody's silence: their answers may wait unread.  A hold (held()), on the other hand,
+// counts from when the answered ping was *sent* and is not extended by anything, because the member
+// may turn to another coordinator a fixed time after that.
+#pragma once
+
+#include "runtime/base/ids.h"
+#include "runtime/base/time.h"
+
+#include <array>
+#include <cstdint>
+#include <list>
+#include <optional>
+#include <unordered_map>
+
+namespace distrun::rendezvous {
+
+using SessionId = Id<struct SessionTag>;  // a connection; the edge never gives one twice
+
+class Liveness {
+ public:
+  Liveness(Duration beat, Duration silence) : beat_(beat), silence_(silence) {}
+
+  void add(SessionId session, TimePoint now);
+  void remove(SessionId session);
+  // It said something.
+  void heard(SessionId session, TimePoint now);
+  // It answered that ping.  Numbers that were never sent, or long ago, count as heard only.
+  void answered(SessionId session, std::uint64_t ping, TimePoint now);
+
+  // First of all for each event: forgives a pause of our own.
+  void awake(TimePoint now);
+  // The member that has been silent for longest, if for too long.
+  std::optional<SessionId> silent(TimePoint now) const;
+  // A new ping's number, if one is due.
+  std::optional<std::uint64_t> ping(TimePoint now);
+  // Whether it cannot have turned to another coordinator yet.
+  bool held(SessionId session, TimePoint now) const;
+  TimePoint last_heard(SessionId session) const;
+
+  // nullopt: nobody is watched.
+  std::optional<TimePoint> next_deadline() const;
+
+ private:
+  struct Watched {
+    SessionId session;
+    TimePoint heard;
+    TimePoint held_from;  // when the latest ping that it answered was sent
+  };
+  using Order = std::list<Watched>;
+
+  Duration beat_;
+  Duration silence_;
+  Order order_;  // longest silent first
+  std::unordered_map<int, Order::iterator> watched_;
+  std::uint64_t last_ping_ = 0;
+  TimePoint next_ping_{};
+  std::array<TimePoint, 16> sent_{};  // of the latest pings, by number
+};
+
+}  // namespace distrun::rendezvous

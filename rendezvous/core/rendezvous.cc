@@ -1,0 +1,869 @@
+#include "rendezvous/core/rendezvous.h"
+
+#include "rendezvous/core/ranks.h"
+#include "rendezvous/core/terms.h"
+#include "runtime/base/check.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun::rendezvous {
+namespace {
+
+// How often those who wait are told for what, if nothing changes.
+constexpr Duration kReport = std::chrono::seconds(2);
+// Up to so many members hear of each change at once; more would cost O(nodes^2) while they come.
+constexpr std::size_t kChatty = 64;
+// After a takeover: from the quorum to the end of waiting for the others.
+constexpr Duration kStragglers = std::chrono::seconds(1);
+// Epochs of one takeover differ by the successor's index; the last is for one that is none.
+constexpr int kEpochs = kMaxSuccessors + 1;
+
+std::string node_text(const std::string& host, const std::optional<NodeRank>& rank) {
+  return rank ? host + " (node rank " + std::to_string(rank->value) + ")" : host;
+}
+
+std::string of(int some, int all) {
+  return std::to_string(some) + " of " + std::to_string(all);
+}
+
+RestartBudget::Limits budget_limits(const Terms& terms) {
+  return {terms.max_restarts, terms.restart_window};
+}
+
+Refused refuse(RefusalCode code, std::string why) {
+  Refused refused;
+  refused.code = code;
+  refused.why = std::move(why);
+  return refused;
+}
+
+}  // namespace
+
+std::string_view to_string(RoundPhase phase) {
+  switch (phase) {
+    case RoundPhase::gathering:
+      return "gathering";
+    case RoundPhase::last_call:
+      return "last_call";
+    case RoundPhase::sealed:
+      return "sealed";
+    case RoundPhase::ended:
+      return "ended";
+    case RoundPhase::recovering:
+      return "recovering";
+    case RoundPhase::over:
+      return "over";
+  }
+  return "?";
+}
+
+Rendezvous::Rendezvous(std::string job, std::string token, Terms terms, Authority authority)
+    : authority_(std::move(authority)),
+      budget_(budget_limits(terms)),
+      liveness_(terms.beat, terms.silence()) {
+  DISTRUN_CHECK(!terms_problem(terms));
+  record_.job = std::move(job);
+  record_.token = std::move(token);
+  record_.terms = std::move(terms);
+}
+
+Rendezvous::Rendezvous(Record record, Authority authority, TimePoint now)
+    : record_(std::move(record)),
+      authority_(std::move(authority)),
+      budget_(budget_limits(record_.terms), record_.restarts),
+      liveness_(record_.terms.beat, record_.terms.silence()),
+      now_(now) {
+  incumbent_ = record_.coordinator;
+  if (record_.over) {
+    phase_ = RoundPhase::over;
+  } else if (record_.last.generation.value >= 0) {
+    phase_ = RoundPhase::recovering;
+    seat_succeeded_.assign(static_cast<std::size_t>(record_.node_count), false);
+    recovery_ends_ = now + kRecovery;
+  }
+}
+
+Effects Rendezvous::handle(const Event& event, TimePoint now) {
+  DISTRUN_CHECK(now >= now_);
+  now_ = now;
+  out_.clear();
+  liveness_.awake(now);
+  std::visit([this](const auto& e) { on(e); }, event);
+  while (const auto silent = liveness_.silent(now)) {
+    remove(*silent, HappeningKind::loss, "no answer for " + duration_text(record_.terms.silence()));
+  }
+  settle();
+  report_waiting();
+  if (const auto number = liveness_.ping(now)) {
+    for (const auto& [session, member] : members_) send(session, Ping{*number, record_.last});
+  }
+  return std::move(out_);
+}
+
+std::optional<TimePoint> Rendezvous::next_deadline() const {
+  std::optional<TimePoint> next = liveness_.next_deadline();
+  const auto at = [&](TimePoint time) { next = next ? std::min(*next, time) : time; };
+  if (members_.empty()) return std::nullopt;
+  switch (phase_) {
+    case RoundPhase::gathering:
+      at(join_deadline());
+      if (hold_until_ > now_) at(hold_until_);
+      if (waiting_ > 0) at(next_report_);
+      break;
+    case RoundPhase::last_call:
+      at(*last_call_ends_);
+      at(next_report_);
+      break;
+    case RoundPhase::recovering:
+      if (!members_.empty()) at(recovery_ends_);
+      if (waiting_ > 0) at(next_report_);
+      break;
+    case RoundPhase::sealed:
+      if (scales_up() && static_cast<int>(changes_.size()) >= kMembershipChanges) {
+        at(changes_.front() + kMembershipWindow);
+      }
+      break;
+    case RoundPhase::ended:
+    case RoundPhase::over:
+      break;
+  }
+  return next;
+}
+
+RendezvousState Rendezvous::state() const {
+  RendezvousState state;
+  state.job = record_.job;
+  state.phase = phase_;
+  state.terms = record_.terms;
+  state.last = record_.last;
+  state.node_count = record_.node_count;
+  state.restarts = record_.restarts;
+  state.has_quorum = holds_quorum();
+  for (const auto& [session, member] : members_) {
+    MemberState shown;
+    shown.node = member.join.node;
+    shown.host = member.join.host;
+    shown.address = member.join.address;
+    shown.nproc = member.join.nproc;
+    shown.role = member.join.role;
+    shown.session = session;
+    shown.rank = member.rank;
+    shown.asked = member.join.node_rank;
+    shown.outcome = member.outcome;
+    shown.waiting = member.waiting;
+    shown.heard = liveness_.last_heard(session);
+    shown.store_port = member.join.store_port;
+    shown.takeover_port = member.join.takeover_port;
+    shown.hosts = member.join.hosts;
+    state.members.push_back(std::move(shown));
+  }
+  state.last_failure = last_failure_;
+  state.over = record_.over;
+  return state;
+}
+
+// ---- events ------------------------------------------------------------------------------------
+
+void Rendezvous::on(const Received& event) {
+  if (const auto* join = std::get_if<Join>(&event.message)) {
+    if (members_.count(event.session) != 0) return;  // once a session
+    return on_message(event.session, *join);
+  }
+  if (members_.count(event.session) == 0) return;  // of somebody lost or refused
+  liveness_.heard(event.session, now_);
+  std::visit([&](const auto& message) { on_message(event.session, message); }, event.message);
+}
+
+void Rendezvous::on(const Closed& event) {
+  remove(event.session, HappeningKind::loss, "its connection closed");
+}
+
+void Rendezvous::on(const ReachedAt& event) {
+  for (auto& [session, member] : members_) {
+    if (member.join.hosts) member.join.address = event.address;
+  }
+}
+
+void Rendezvous::on_message(SessionId session, const Join& join) {
+  if (phase_ == RoundPhase::over && join.held) {  // it missed the end
+    send(session, *record_.over);
+    out_.emplace_back(Drop{session});
+    return;
+  }
+  if (auto refused = refusal(join)) {
+    Member guest;
+    guest.join = join;
+    note(HappeningKind::refuse, join.host + " is refused: " + refused->why, &guest);
+    send(session, std::move(*refused));
+    out_.emplace_back(Drop{session});
+    return;
+  }
+  if (replace_older_session(session, join)) return;
+  if (join.held && record_.last.generation.value < 0) adopt(join);
+
+  if (members_.empty()) {
+    gathering_since_ = now_;
+    recovery_ends_ = now_ + kRecovery;
+  }
+  Member& member = members_[session];
+  member.join = join;
+  by_node_[join.node] = session;
+  if (join.node_rank) asked_ranks_[*join.node_rank] = session;
+  liveness_.add(session, now_);
+  if (members_.size() <= kChatty) next_report_ = now_;
+
+  if (!join.held) {
+    set_waiting(member, true);
+    return note(HappeningKind::join, join.host + " waits for a round", &member);
+  }
+  if (join.held->round == record_.last && phase_ == RoundPhase::recovering) {
+    return seat_again(session, join);
+  }
+  // Its round is over, or it was taken for lost: it begins anew once its workers are stopped.
+  note(HappeningKind::join,
+       join.host + " is back from round " + std::to_string(join.held->round.generation.value),
+       &member);
+  const bool before_the_next = phase_ == RoundPhase::ended || phase_ == RoundPhase::gathering;
+  if (join.held->round == record_.last && before_the_next &&
+      !taken_seat(join.held->rank, join.node) && join.held->rank.value < record_.node_count) {
+    member.rank = join.held->rank;  // nobody has its place yet
+    ++seated_;
+  }
+  if (join.held->outcome) {
+    member.outcome = join.held->outcome;
+    return set_waiting(member, true);
+  }
+  set_draining(member, true);
+  Disband disband;
+  disband.round = join.held->round;
+  disband.why = "this node was lost, and the others went on";
+  send(session, std::move(disband));
+}
+
+void Rendezvous::on_message(SessionId session, const Failed& failed) {
+  Member& member = members_.at(session);
+  if (failed.round != record_.last || !member.rank || member.outcome || member.draining) return;
+  take_failure(member, failed.failure);
+  if (phase_ == RoundPhase::sealed) end_round(failure_text(), false);
+}
+
+void Rendezvous::on_message(SessionId session, const Ended& ended) {
+  Member& member = members_.at(session);
+  member.join.store_port = ended.store_port;
+  if (member.draining) {
+    set_draining(member, false);
+    member.outcome = ended.outcome;
+    set_waiting(member, phase_ != RoundPhase::over);
+    return;
+  }
+  if (ended.outcome.round != record_.last || !member.rank || member.outcome) return;
+  take_outcome(member, ended.outcome);
+}
+
+void Rendezvous::on_message(SessionId session, const Pong& pong) {
+  liveness_.answered(session, pong.number, now_);
+}
+
+void Rendezvous::on_message(SessionId session, const Leave& leave) {
+  remove(session, HappeningKind::leave, leave.why);
+  out_.emplace_back(Drop{session});
+}
+
+// ---- who may come in ---------------------------------------------------------------------------
+
+std::optional<Refused> Rendezvous::refusal(const Join& join) const {
+  if (join.version != kProtocolVersion) {
+    return refuse(RefusalCode::version, "it speaks protocol version " +
+                                            std::to_string(join.version) + ", the coordinator " +
+                                            std::to_string(kProtocolVersion) +
+                                            "; use one version of distrun on all nodes");
+  }
+  if (join.token != record_.token) {
+    return refuse(RefusalCode::token, "job " + record_.job + " has another token; check that all " +
+                                          "nodes have the same");
+  }
+  if (phase_ == RoundPhase::over) {
+    return refuse(RefusalCode::closed, "job " + record_.job + " is over: " + record_.over->why +
+                                           "; a new job needs another --rdzv-id");
+  }
+  if (const auto problem = terms_problem(join.terms)) return refuse(RefusalCode::terms, *problem);
+  const std::string difference = terms_difference(join.terms, record_.terms);
+  if (!difference.empty()) {
+    return refuse(RefusalCode::terms, "job " + record_.job + " has other flags: " + difference);
+  }
+  if (join.node_rank &&
+      (join.node_rank->value < 0 || join.node_rank->value >= record_.terms.max_nodes)) {
+    return refuse(RefusalCode::rank, "--node-rank: " + std::to_string(join.node_rank->value) +
+                                         ": the job has node ranks 0 to " +
+                                         std::to_string(record_.terms.max_nodes - 1));
+  }
+  if (record_.terms.fixed_ranks && !join.node_rank) {
+    return refuse(RefusalCode::rank, "--node-rank is missing; static needs one for each node");
+  }
+  if (join.node_rank) {
+    const auto taken = asked_ranks_.find(*join.node_rank);
+    if (taken != asked_ranks_.end() && members_.at(taken->second).join.node != join.node) {
+      return refuse(RefusalCode::rank, "--node-rank: " + std::to_string(join.node_rank->value) +
+                                           ": " + members_.at(taken->second).join.host +
+                                           " has it; give each node its own");
+    }
+  }
+  if (join.held && record_.last.generation.value >= 0 && join.held->round > record_.last) {
+    return refuse(RefusalCode::stale, "the coordinator knows of no round after " +
+                                          std::to_string(record_.last.generation.value));
+  }
+  if (join.held && join.held->round == record_.last && phase_ == RoundPhase::recovering &&
+      (join.held->rank.value < 0 || join.held->rank.value >= record_.node_count ||
+       taken_seat(join.held->rank, join.node))) {
+    return refuse(
+        RefusalCode::stale,
+        "its place in round " + std::to_string(record_.last.generation.value) + " is not free");
+  }
+  if (members_.size() >= static_cast<std::size_t>(kMaxNodes)) {
+    return refuse(RefusalCode::limit, "job " + record_.job + " has " + std::to_string(kMaxNodes) +
+                                          " nodes, and cannot have more");
+  }
+  return std::nullopt;
+}
+
+bool Rendezvous::taken_seat(NodeRank rank, const NodeId& node) const {
+  return std::any_of(members_.begin(), members_.end(), [&](const auto& entry) {
+    return entry.second.rank == rank && entry.second.join.node != node;
+  });
+}
+
+// A node whose old connection has not been seen closing.  True: it goes on with the new one.
+bool Rendezvous::replace_older_session(SessionId session, const Join& join) {
+  const auto known = by_node_.find(join.node);
+  if (known == by_node_.end()) return false;
+  const SessionId old = known->second;
+  const Member& member = members_.at(old);
+  const bool same_round =
+      join.held && join.held->round == record_.last && member.rank == join.held->rank;
+  const bool same_wait = !join.held && !member.rank && !member.draining;
+  if (!same_round && !same_wait) {
+    remove(old, HappeningKind::loss, "it came back on another connection as another member");
+    out_.emplace_back(Drop{old});
+    return false;
+  }
+  auto node = members_.extract(old);
+  node.key() = session;
+  Member& moved = members_.insert(std::move(node)).position->second;
+  known->second = session;
+  liveness_.remove(old);
+  liveness_.add(session, now_);
+  if (moved.join.node_rank) asked_ranks_[*moved.join.node_rank] = session;
+  moved.join = join;
+  out_.emplace_back(Drop{old});
+  note(HappeningKind::reattach, join.host + " is back on another connection", &moved);
+  if (same_round && join.held->outcome && !moved.outcome) take_outcome(moved, *join.held->outcome);
+  // What was sent to the old connection may be lost.
+  if (same_round && !moved.outcome && phase_ == RoundPhase::ended) {
+    send(session, disband_message(ended_why_));
+  }
+  return true;
+}
+
+void Rendezvous::seat_again(SessionId session, const Join& join) {
+  Member& member = members_.at(session);
+  member.rank = join.held->rank;
+  ++seated_;
+  ++working_;
+  note(HappeningKind::reattach,
+       node_text(join.host, member.rank) + " is back in round " +
+           std::to_string(record_.last.generation.value),
+       &member);
+  if (join.held->outcome) take_outcome(member, *join.held->outcome);
+}
+
+void Rendezvous::adopt(const Join& join) {
+  record_.last = join.held->round;
+  record_.node_count = std::clamp(join.held->node_count, 1, record_.terms.max_nodes);
+  record_.restarts = std::clamp(join.held->restart_count, 0, record_.terms.max_restarts);
+  budget_ = RestartBudget(budget_limits(record_.terms), record_.restarts);
+  authority_.successor = kEpochs - 1;
+  seat_succeeded_.assign(static_cast<std::size_t>(record_.node_count), false);
+  recovery_ends_ = now_ + kRecovery;
+  last_call_ends_.reset();
+  enter(RoundPhase::recovering);
+  note(HappeningKind::takeover, "learned of round " +
+                                    std::to_string(record_.last.generation.value) + " from " +
+                                    join.host + "; waiting for its nodes to come back");
+}
+
+// ---- how the round goes ------------------------------------------------------------------------
+
+void Rendezvous::take_failure(const Member& member, const Failure& failure) {
+  const TimePoint at = now_ - std::min(failure.age, record_.terms.silence());
+  if (failure_ && failed_at_ <= at) return;
+  failure_ = failure;
+  failed_at_ = at;
+  failed_outcome_ = {};
+  last_failure_ = failure;
+  note(HappeningKind::failure, failure_text(), &member);
+}
+
+std::string Rendezvous::failure_text() const {
+  return "rank " + std::to_string(failure_->rank.value) + " on " + failure_->host + ": " +
+         failure_->status;
+}
+
+void Rendezvous::take_outcome(Member& member, Outcome outcome) {
+  member.outcome = std::move(outcome);
+  const Outcome& how = *member.outcome;
+  --working_;
+  set_waiting(member, true);
+  if (how.remains) remains_ += (remains_.empty() ? "" : ", ") + member.join.host;
+  switch (how.result) {
+    case RoundResult::succeeded: {
+      const auto seat = static_cast<std::size_t>(member.rank->value);
+      if (!seat_succeeded_[seat]) ++succeeded_;
+      seat_succeeded_[seat] = true;
+      return;
+    }
+    case RoundResult::failed:
+      if (how.failure) take_failure(member, *how.failure);
+      if (how.failure && failure_->rank == how.failure->rank) failed_outcome_ = how;
+      if (phase_ == RoundPhase::sealed) end_round(failure_text(), false);
+      return;
+    case RoundResult::stopped:
+      broken_ = true;
+      if (phase_ == RoundPhase::sealed) {
+        end_round(member.join.host + " stopped its workers", true);
+      }
+      return;
+  }
+}
+
+void Rendezvous::remove(SessionId session, HappeningKind how, const std::string& why) {
+  const auto found = members_.find(session);
+  if (found == members_.end()) return;
+  const Member member = std::move(found->second);
+  const bool left = how == HappeningKind::leave;
+  const std::string text =
+      node_text(member.join.host, member.rank) + (left ? " left: " : " is lost: ") + why;
+  set_waiting(found->second, false);
+  set_draining(found->second, false);
+  if (member.join.node_rank) asked_ranks_.erase(*member.join.node_rank);
+  members_.erase(found);
+  by_node_.erase(member.join.node);
+  liveness_.remove(session);
+  if (phase_ == RoundPhase::over) return;
+  if (members_.size() <= kChatty) next_report_ = now_;
+  note(how, text, &member);
+  if (!member.rank) return;
+
+  --seated_;
+  if (!member.outcome && !member.draining) --working_;
+  if (left) ++left_;
+  if (left && member.join.hosts) incumbent_ = lowest_node();
+  last_loss_ = text;
+  hold_until_ = std::max(hold_until_, now_ + record_.terms.rejoin_wait);
+  const bool done = member.outcome && member.outcome->result == RoundResult::succeeded;
+  // Who has succeeded is not missed, unless the others' store was on that node.
+  if (phase_ == RoundPhase::sealed && (!done || member.rank->value == 0)) {
+    if (succeeded_ == record_.node_count) return;
+    if (!spend_membership_change()) return;
+    return end_round(text, true);
+  }
+  // A failure that comes with a loss is the loss's: workers die of a peer that is gone.
+  if (phase_ == RoundPhase::ended && !done) membership_ = true;
+  if (left && member.join.hosts) hand_over(text);
+}
+
+// The coordinator goes with this node; the others learn who decides a draw without it.
+void Rendezvous::hand_over(const std::string& why) {
+  for (const auto& [session, member] : members_) {
+    if (member.rank) send(session, disband_message(why));
+  }
+}
+
+bool Rendezvous::spend_membership_change() {
+  while (!changes_.empty() && now_ - changes_.front() >= kMembershipWindow) changes_.pop_front();
+  if (static_cast<int>(changes_.size()) < kMembershipChanges) {
+    changes_.push_back(now_);
+    return true;
+  }
+  Over over;
+  over.result = OverResult::failed;
+  over.exit_code = 1;
+  over.why = "nodes came and went " + std::to_string(kMembershipChanges) + " times within " +
+             duration_text(kMembershipWindow) + "; the last: " + last_loss_;
+  finish(std::move(over));
+  return false;
+}
+
+void Rendezvous::end_round(const std::string& why, bool membership) {
+  enter(RoundPhase::ended);
+  membership_ = membership;
+  ended_why_ = why;
+  note(HappeningKind::disband,
+       "round " + std::to_string(record_.last.generation.value) + " is over: " + why);
+  for (const auto& [session, member] : members_) {
+    if (member.rank && !member.outcome) send(session, disband_message(why));
+  }
+}
+
+Disband Rendezvous::disband_message(const std::string& why) const {
+  Disband disband;
+  disband.round = record_.last;
+  disband.why = why;
+  disband.left = left_;
+  if (authority_.host) disband.heir = incumbent_;
+  return disband;
+}
+
+NodeId Rendezvous::lowest_node() const {
+  const Member* lowest = nullptr;
+  for (const auto& [session, member] : members_) {
+    if (member.rank && (lowest == nullptr || *member.rank < *lowest->rank)) lowest = &member;
+  }
+  return lowest != nullptr ? lowest->join.node : NodeId();
+}
+
+// ---- what follows ------------------------------------------------------------------------------
+
+void Rendezvous::settle() {
+  while (step()) {
+  }
+}
+
+bool Rendezvous::step() {
+  const Terms& terms = record_.terms;
+  const bool first = record_.last.generation.value < 0;
+  switch (phase_) {
+    case RoundPhase::gathering: {
+      if (members_.empty()) return false;
+      if (waiting_ >= terms.min_nodes) {
+        if (first && waiting_ < terms.max_nodes) {
+          last_call_ends_ = now_ + terms.last_call;
+          enter(RoundPhase::last_call);
+          return true;
+        }
+        const bool all_back = draining_ == 0 && now_ >= hold_until_;
+        if ((waiting_ >= terms.max_nodes || all_back) && holds_quorum()) {
+          seal();
+          return true;
+        }
+      }
+      if (now_ < join_deadline()) return false;
+      Over over;
+      over.result = OverResult::timed_out;
+      over.exit_code = 75;
+      over.why = of(waiting_, terms.min_nodes) + " nodes came within " +
+                 duration_text(terms.join_timeout) +
+                 (last_loss_.empty() ? "" : "; before, " + last_loss_);
+      finish(std::move(over));
+      return true;
+    }
+    case RoundPhase::last_call:
+      if (waiting_ < terms.min_nodes) {
+        last_call_ends_.reset();
+        gathering_since_ = now_;
+        enter(RoundPhase::gathering);
+        return true;
+      }
+      if (waiting_ < terms.max_nodes && now_ < *last_call_ends_) return false;
+      seal();
+      return true;
+    case RoundPhase::sealed: {
+      if (succeeded_ == record_.node_count) {
+        Over over;
+        over.why = "all workers exited with status 0";
+        finish(std::move(over));
+        return true;
+      }
+      if (!scales_up()) return false;
+      while (!changes_.empty() && now_ - changes_.front() >= kMembershipWindow) {
+        changes_.pop_front();
+      }
+      if (static_cast<int>(changes_.size()) >= kMembershipChanges) return false;  // it waits
+      changes_.push_back(now_);
+      hold_until_ = now_ + terms.rejoin_wait;
+      end_round(newcomer() + " joins", true);
+      return true;
+    }
+    case RoundPhase::ended:
+      if (working_ > 0) return false;
+      decide();
+      return true;
+    case RoundPhase::recovering:
+      return step_recovering();
+    case RoundPhase::over:
+      return false;
+  }
+  return false;
+}
+
+bool Rendezvous::step_recovering() {
+  if (seated_ == record_.node_count) {
+    note(HappeningKind::takeover,
+         "all nodes of round " + std::to_string(record_.last.generation.value) + " are back");
+    enter(RoundPhase::sealed);
+    if (failure_) {
+      end_round(failure_text(), false);
+    } else if (broken_) {
+      end_round("a node stopped its workers meanwhile", true);
+    }
+    return true;
+  }
+  if (authority_.host && !has_taken_over_) {
+    if (!holds_quorum()) {
+      recovery_ends_ = now_ + kRecovery;  // not ours to end
+      return false;
+    }
+    has_taken_over_ = true;
+    recovery_ends_ = now_ + kStragglers;
+    note(HappeningKind::takeover, "this node coordinates the job now; " +
+                                      of(seated_, record_.node_count) + " nodes of round " +
+                                      std::to_string(record_.last.generation.value) + " are here");
+  }
+  if (now_ < recovery_ends_ || members_.empty()) return false;
+  if (!holds_quorum()) {
+    has_taken_over_ = false;
+    return true;
+  }
+  last_loss_ = of(record_.node_count - seated_, record_.node_count) + " nodes did not come back";
+  if (!spend_membership_change()) return true;
+  end_round(last_loss_, true);
+  return true;
+}
+
+std::string Rendezvous::newcomer() const {
+  for (const auto& [session, member] : members_) {
+    if (member.waiting) return member.join.host;
+  }
+  return "a node";
+}
+
+bool Rendezvous::scales_up() const {
+  return waiting_ > 0 && succeeded_ == 0 && record_.node_count < record_.terms.max_nodes;
+}
+
+void Rendezvous::decide() {
+  Over over;
+  over.result = OverResult::failed;
+  over.exit_code = failure_ ? failure_->exit_code : 1;
+  if (!remains_.empty()) {
+    over.why = "not restarted: processes of round " +
+               std::to_string(record_.last.generation.value) + " are still there on " + remains_ +
+               "; they may hold devices and ports";
+    return finish(std::move(over));
+  }
+  if (failure_ && !membership_) {
+    const bool first_round = record_.last.generation.value == 0 && record_.restarts == 0;
+    if (failed_outcome_.failed_at_start && first_round) {
+      over.why = failure_->pid == 0 ? "not restarted: a worker could not be started, and would not "
+                                      "be the next time"
+                                    : "not restarted: every worker failed within 1 s of the first "
+                                      "start, so the next ones would too";
+      return finish(std::move(over));
+    }
+    if (const auto refusal = budget_.refusal(now_)) {
+      over.why = "not restarted: " + *refusal;
+      return finish(std::move(over));
+    }
+    budget_.spend(now_);
+    record_.restarts = budget_.spent();
+    note(HappeningKind::restart,
+         "restart " + std::to_string(record_.restarts) + ": " + failure_text());
+  }
+  gathering_since_ = now_;
+  enter(RoundPhase::gathering);
+}
+
+void Rendezvous::finish(Over over) {
+  over.restarts = record_.restarts;
+  over.failure = failure_;
+  over.report = failed_outcome_.report;
+  record_.over = over;
+  enter(RoundPhase::over);
+  note(HappeningKind::over, "the job is over: " + over.why);
+  out_.emplace_back(Save{record_});
+  for (const auto& [session, member] : members_) send(session, over);
+}
+
+void Rendezvous::seal() {
+  const Terms& terms = record_.terms;
+  // Survivors before those who wait for a place, those in order of arrival.
+  std::vector<SessionId> chosen;
+  for (const bool survivors : {true, false}) {
+    for (const auto& [session, member] : members_) {
+      if (!member.waiting || member.rank.has_value() != survivors) continue;
+      if (static_cast<int>(chosen.size()) < terms.max_nodes) chosen.push_back(session);
+    }
+  }
+  std::vector<Candidate> candidates;
+  candidates.reserve(chosen.size());
+  for (const SessionId session : chosen) {
+    const Member& member = members_.at(session);
+    candidates.push_back({member.rank, member.join.node_rank, member.join.hosts, member.join.host});
+  }
+  const std::vector<std::size_t> seats = assign_ranks(candidates);
+  for (auto& [session, member] : members_) {
+    member.rank.reset();
+    member.outcome.reset();
+  }
+
+  const int n = static_cast<int>(seats.size());
+  if (authority_.host && (has_taken_over_ || authority_.successor == kEpochs - 1)) {
+    record_.last.epoch = (record_.last.epoch / kEpochs + 1) * kEpochs + authority_.successor;
+    has_taken_over_ = false;
+    if (authority_.successor == kEpochs - 1) authority_.successor = 0;
+  }
+  record_.last.generation = Generation(record_.last.generation.value + 1);
+  record_.node_count = n;
+  record_.coordinator = authority_.host.value_or("");
+  incumbent_ = record_.coordinator;
+  record_.hosts.clear();
+  working_ = seated_ = n;
+  succeeded_ = left_ = 0;
+  seat_succeeded_.assign(seats.size(), false);
+  failure_.reset();
+  failed_outcome_ = {};
+  membership_ = broken_ = false;
+  remains_.clear();
+  last_call_ends_.reset();
+
+  Welcome welcome;
+  welcome.round = record_.last;
+  welcome.node_count = n;
+  welcome.restart_count = record_.restarts;
+  welcome.coordinator = record_.coordinator;
+  std::map<std::string, int> role_sizes;
+  std::vector<Member*> by_rank;
+  for (const std::size_t seat : seats) {
+    Member& member = members_.at(chosen[seat]);
+    const NodeRank rank(static_cast<int>(by_rank.size()));
+    by_rank.push_back(&member);
+    member.rank = rank;
+    set_waiting(member, false);
+    welcome.world_size += member.join.nproc;
+    role_sizes[member.join.role] += member.join.nproc;
+    record_.hosts.push_back(member.join.host);
+    if (authority_.host && rank.value < kMaxSuccessors) {
+      welcome.successors.push_back({member.join.node, member.join.host, member.join.address,
+                                    member.join.takeover_port, rank});
+    }
+  }
+  --welcome.world_size;  // the 1 it began with
+  welcome.master_addr = by_rank.front()->join.address;
+  welcome.master_port = by_rank.front()->join.store_port;
+
+  enter(RoundPhase::sealed);
+  note(HappeningKind::seal,
+       "round " + std::to_string(record_.last.generation.value) + " begins: " + std::to_string(n) +
+           (n == 1 ? " node, " : " nodes, ") + std::to_string(welcome.world_size) + " workers");
+  out_.emplace_back(Save{record_});
+  std::map<std::string, int> role_bases;
+  for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
+    const Member& member = *by_rank[rank];
+    welcome.node_rank = *member.rank;
+    welcome.base_role_rank = role_bases[member.join.role];
+    welcome.role_world_size = role_sizes[member.join.role];
+    send(chosen[seats[rank]], welcome);
+    welcome.base_rank = Rank(welcome.base_rank.value + member.join.nproc);
+    role_bases[member.join.role] += member.join.nproc;
+  }
+  if (waiting_ > 0) next_report_ = now_;  // spares
+}
+
+// ---- words for those who wait ------------------------------------------------------------------
+
+void Rendezvous::report_waiting() {
+  if (now_ < next_report_ || waiting_ == 0 || phase_ == RoundPhase::over) return;
+  if (phase_ == RoundPhase::ended) return;
+  next_report_ = now_ + kReport;
+  for (const auto& [session, member] : members_) {
+    if (member.waiting) send(session, waiting_for(member));
+  }
+}
+
+Waiting Rendezvous::waiting_for(const Member& member) const {
+  Waiting waiting;
+  waiting.present = waiting_;
+  waiting.min_nodes = record_.terms.min_nodes;
+  waiting.max_nodes = record_.terms.max_nodes;
+  for (const auto& [session, other] : members_) {
+    if (static_cast<int>(waiting.hosts.size()) == kMaxHosts) break;
+    if (other.waiting) waiting.hosts.push_back(other.join.host);
+  }
+  waiting.quorum = holds_quorum();
+  switch (phase_) {
+    case RoundPhase::gathering:
+      if (waiting_ < waiting.min_nodes) waiting.giving_up_in = join_deadline() - now_;
+      if (draining_ > 0) waiting.why = "nodes that were lost stop their workers";
+      break;
+    case RoundPhase::last_call:
+      waiting.sealing_in = *last_call_ends_ - now_;
+      break;
+    case RoundPhase::recovering:
+      waiting.why = of(seated_, record_.node_count) + " nodes of round " +
+                    std::to_string(record_.last.generation.value) + " are back";
+      break;
+    case RoundPhase::sealed:
+      waiting.spare = !member.rank;
+      if (member.rank) waiting.why = "the other nodes' workers";
+      break;
+    case RoundPhase::ended:
+    case RoundPhase::over:
+      break;
+  }
+  if (!waiting.quorum) {
+    waiting.why = "not a majority of round " + std::to_string(record_.last.generation.value) +
+                  ": " + of(seated_, record_.node_count - left_) + " nodes";
+  }
+  return waiting;
+}
+
+// ---- small things ------------------------------------------------------------------------------
+
+bool Rendezvous::holds_quorum() const {
+  if (!authority_.host || record_.last.generation.value < 0) return true;
+  if (authority_.rule == TakeoverRule::any) return true;
+  int held = 0;
+  bool incumbent = false;
+  for (const auto& [session, member] : members_) {
+    if (!member.rank || !liveness_.held(session, now_)) continue;
+    ++held;
+    if (member.join.node == incumbent_) incumbent = true;
+  }
+  return has_quorum(record_.node_count, left_, held, incumbent);
+}
+
+void Rendezvous::set_waiting(Member& member, bool waiting) {
+  if (member.waiting == waiting) return;
+  member.waiting = waiting;
+  waiting_ += waiting ? 1 : -1;
+}
+
+void Rendezvous::set_draining(Member& member, bool draining) {
+  if (member.draining == draining) return;
+  member.draining = draining;
+  draining_ += draining ? 1 : -1;
+}
+
+void Rendezvous::enter(RoundPhase next) {
+  DISTRUN_CHECK(std::count(kRoundEdges.begin(), kRoundEdges.end(), std::pair(phase_, next)) == 1);
+  phase_ = next;
+}
+
+void Rendezvous::send(SessionId session, CoordinatorMessage message) {
+  out_.emplace_back(Send{session, std::move(message)});
+}
+
+void Rendezvous::note(HappeningKind kind, std::string text, const Member* member) {
+  Happening happening;
+  happening.kind = kind;
+  happening.job = record_.job;
+  happening.round = record_.last;
+  if (member != nullptr) {
+    happening.node = member->join.node;
+    happening.host = member->join.host;
+  }
+  happening.text = std::move(text);
+  out_.emplace_back(Note{std::move(happening)});
+}
+
+}  // namespace distrun::rendezvous
