@@ -254,20 +254,25 @@ class Member {
   void begin_pass();
   void widen_pass();
   void end_pass();
+  bool may_host_now() const;
   void look_around();
   void dial(const Contact& contact, int order, int hops);
   void join_next();
   void send_join(int dial, Line& line);
+  bool acceptable(int dial, const Fence& last, bool quorum);
   bool worth_following(const Line& line, const Fence& last, bool quorum) const;
+  void follow(int dial, const Contact& target);  // "elsewhere"
   void attach(int dial);
-  void tell_pending(const Line& line);
-  void lose(const std::string& how);
+  void detach(int dial);
+  void tell_pending(Line& line);
+  void lose(int dial, const std::string& how);  // the attachment
+  void search_again();
+  void leave_line(int dial, const std::string& why);
   void drop(int dial);  // hang up
-  void drop_all();
-  void note_answer(const std::string& who, const std::string& what);
+  void note_answer(std::string what);
   void host();
   void stop_hosting();
-  void direct();
+  void update_direct();
   void set_quorum(bool quorum);
   void place(const Welcome& welcome);
   void give_up(member::GaveUp reason, std::string why);
@@ -280,9 +285,16 @@ class Member {
   bool may_take_over() const;
   bool free_to_vote() const;  // the old coordinator cannot count on this node
   Duration silence() const;
+  bool waits_for_a_word() const;  // on a line beside the attachment
+  bool is_trying(const Contact& contact) const;
+  void release(const Contact& contact);  // it cannot, or will not, count on this node
   Contact own_contact() const;
-  std::vector<Successor> succession() const;  // the heir first, without who is lost
+  int own_order() const;
+  std::vector<Successor> succession() const;  // by rank, but the heir first
+  int order_of(const Contact& contact) const;
   std::string answers_text() const;
+  std::string advice() const;
+  std::optional<TimePoint> giving_up_at() const;
 
   MemberLimits limits_;
   Backoff backoff_;
@@ -309,14 +321,15 @@ class Member {
   int last_dial_ = 0;
   int attached_ = 0;  // a line; 0: none
   TimePoint attached_since_{};
-  TimePoint heard_{};           // the last ping
-  bool forgiven_ = false;       // a pause of this process was not counted as their silence
-  Duration their_silence_{};    // as their pings say
-  std::optional<Contact> old_;  // the last coordinator
+  TimePoint heard_{};                     // the last ping, or the first word
+  TimePoint silent_at_{};                 // when it has been silent for too long
+  bool forgiven_ = false;                 // a pause of this process was not counted as its silence
+  Duration their_silence_{};              // as their pings say
+  std::optional<Contact> old_;            // the last coordinator
   std::optional<TimePoint> bound_until_;  // the vote given to it lasts for so long
   std::optional<TimePoint> lost_since_;   // nullopt: never asked, or attached
   std::optional<TimePoint> no_quorum_since_;
-  bool said_lost_ = false;
+  bool said_none_ = false;  // that nobody answers yet
 
   // The search: one pass over all who may answer, a pause, the next.
   bool wide_ = false;      // this pass is not only for the old one
@@ -325,6 +338,8 @@ class Member {
   std::optional<TimePoint> pause_until_;
   std::optional<TimePoint> look_at_;                  // hosting: the next look at the others
   std::vector<std::pair<std::string, int>> answers_;  // since lost_since_, and how often
+  std::optional<member::NoAnswer> last_no_answer_;
+  std::string waiting_why_;
 
   bool hosting_ = false;
   int own_index_ = -1;  // in welcome_.successors when it began to host; -1: at the endpoint

@@ -1,0 +1,806 @@
+#include "rendezvous/core/member.h"
+
+#include "runtime/base/check.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+namespace distrun::rendezvous {
+namespace {
+
+using namespace member;
+
+// Different answers that are remembered for the last sentence.
+constexpr std::size_t kMaxAnswers = 8;
+
+std::string text(const Contact& contact) {
+  const bool v6 = contact.address.find(':') != std::string::npos;
+  return (v6 ? "[" + contact.address + "]" : contact.address) + ":" + std::to_string(contact.port);
+}
+
+std::string text(const Fence& round) {
+  const std::string number = std::to_string(round.generation.value);
+  return round.epoch == 0 ? number : number + " (epoch " + std::to_string(round.epoch) + ")";
+}
+
+Failure aged(Failure failure, Duration since) {
+  failure.age += since;
+  return failure;
+}
+
+Outcome aged(Outcome outcome, Duration since) {
+  if (outcome.failure) outcome.failure->age += since;
+  return outcome;
+}
+
+Contact contact_of(const Successor& successor) {
+  return {successor.address, successor.port};
+}
+
+void earlier(std::optional<TimePoint>& earliest, std::optional<TimePoint> other) {
+  if (other && (!earliest || *other < *earliest)) earliest = other;
+}
+
+}  // namespace
+
+std::string_view to_string(MemberPhase phase) {
+  switch (phase) {
+    case MemberPhase::idle:
+      return "idle";
+    case MemberPhase::dialing:
+      return "dialing";
+    case MemberPhase::pausing:
+      return "pausing";
+    case MemberPhase::attached:
+      return "attached";
+    case MemberPhase::done:
+      return "done";
+  }
+  return "?";
+}
+
+Member::Member(MemberLimits limits)
+    : limits_(std::move(limits)),
+      backoff_(limits_.backoff),
+      random_(limits_.seed),
+      hosting_(limits_.hosts) {}
+
+member::Effects Member::handle(const member::Event& event, TimePoint now) {
+  DISTRUN_CHECK(now >= now_);
+  now_ = now;
+  if (phase_ == MemberPhase::done) return {};
+  std::visit([this](const auto& e) { on(e); }, event);
+  settle();
+  return std::exchange(out_, {});
+}
+
+std::optional<Contact> Member::coordinator() const {
+  return attached_ == 0 ? std::nullopt : std::optional(lines_.at(attached_).contact);
+}
+
+// ---- the agent ---------------------------------------------------------------------------------
+
+void Member::on(const Asked& asked) {
+  asked_ = true;
+  store_port_ = asked.store_port;
+  if (asked.outcome && has_round() && asked.outcome->round == round_) {
+    outcome_ = asked.outcome;
+    outcome_at_ = now_;
+  }
+  if (phase_ == MemberPhase::idle) {
+    lost_since_ = now_;
+    begin_pass();
+  } else if (attached_ != 0) {
+    tell_pending(lines_.at(attached_));
+  }
+}
+
+void Member::on(const FailedHere& failed) {
+  if (!has_round() || asked_ || failure_) return;  // of an older round, or told already
+  failure_ = failed.failure;
+  failed_at_ = now_;
+  if (attached_ != 0) out_.push_back(member::Send{attached_, Failed{round_, *failure_}});
+}
+
+void Member::on(const Left& left) {
+  for (const auto& [dial, line] : lines_) {
+    if (line.joined) out_.push_back(member::Send{dial, Leave{left.why}});
+  }
+  finish();
+}
+
+// What a coordinator has to hear that was not in the Join.
+void Member::tell_pending(Line& line) {
+  if (outcome_ && !line.told) {
+    out_.push_back(
+        member::Send{attached_, Ended{aged(*outcome_, now_ - outcome_at_), store_port_}});
+    line.told = true;
+  } else if (failure_ && !outcome_) {
+    out_.push_back(member::Send{attached_, Failed{round_, aged(*failure_, now_ - failed_at_)}});
+  }
+}
+
+// ---- connections -------------------------------------------------------------------------------
+
+void Member::on(const Connected& connected) {
+  const auto found = lines_.find(connected.dial);
+  if (found == lines_.end()) return;
+  found->second.connected = true;
+  found->second.local_address = connected.local_address;
+}
+
+void Member::on(const NotConnected& answer) {
+  const auto found = lines_.find(answer.dial);
+  if (found == lines_.end()) return;
+  const Contact contact = found->second.contact;
+  lines_.erase(found);
+  note_answer(answer.why);
+  last_no_answer_ = answer.reason;
+  if (answer.reason != NoAnswer::refused || contact != old_) return;
+  release(contact);
+  if (agents_host() && !may_take_over() && !hosting_) {
+    give_up(GaveUp::closed, "the coordinator at " + text(contact) +
+                                " is gone, and the job ends with it (" + answer.why +
+                                "); `--rdzv-conf takeover=majority` lets another node take over");
+  }
+}
+
+void Member::on(const member::Closed& closed) {
+  const auto found = lines_.find(closed.dial);
+  if (found == lines_.end()) return;
+  const std::string how = closed.why.empty() ? "closed" : closed.why;
+  if (closed.dial == attached_) {
+    lose(closed.dial, how);
+    return search_again();
+  }
+  note_answer(text(found->second.contact) + ": " + how);
+  lines_.erase(found);
+}
+
+void Member::on(const member::Received& received) {
+  if (!lines_.contains(received.dial)) return;  // hung up
+  std::visit([&](const auto& message) { on_message(received.dial, message); }, received.message);
+}
+
+// ---- the coordinator's words -------------------------------------------------------------------
+
+void Member::on_message(int dial, const Ping& ping) {
+  if (!acceptable(dial, ping.last, ping.quorum)) return;
+  if (dial != attached_) attach(dial);
+  their_silence_ = ping.silence;
+  heard_ = now_;
+  silent_at_ = now_ + silence();
+  forgiven_ = false;
+  set_quorum(ping.quorum);
+  out_.push_back(member::Send{dial, Pong{ping.number}});
+  if (ping.last > round_ && has_round() && !asked_ && !disbanded_) {
+    disbanded_ = true;
+    out_.push_back(Disbanded{
+        round_, "the job has gone on to round " + text(ping.last) + " without this node"});
+  }
+}
+
+void Member::on_message(int dial, const Welcome& welcome) {
+  if (!acceptable(dial, welcome.round, true)) return;
+  if (welcome.round > round_ && !asked_) {
+    // It takes workers that run for none.  To come again and to say what is held sets that right.
+    say(Tone::warning, "the coordinator at " + text(lines_.at(dial).contact) +
+                           " gave a place in round " + text(welcome.round) +
+                           " while workers of round " + text(round_) + " run: connecting anew");
+    if (dial == attached_) {
+      lose(dial, "it is out of step");
+      return search_again();
+    }
+    return drop(dial);
+  }
+  if (dial != attached_) attach(dial);
+  if (welcome.round == round_) {
+    welcome_ = welcome;  // who may take over can have changed
+    return;
+  }
+  place(welcome);
+}
+
+void Member::on_message(int dial, const Waiting& waiting) {
+  if (dial != attached_) {
+    // It does not say of which round: with one to lose, the ping that follows decides.
+    if (has_round() || attached_ != 0) {
+      lines_.at(dial).waiting = waiting;
+      return;
+    }
+    attach(dial);
+  }
+  set_quorum(waiting.quorum);
+  waiting_why_ = waiting.why;
+  out_.push_back(Progress{waiting});
+}
+
+void Member::on_message(int dial, const Disband& disband) {
+  if (disband.round != round_ || !has_round()) return;
+  if (dial != attached_) {
+    if (attached_ != 0 || hosting_) return;  // the ping that follows decides
+    attach(dial);
+  }
+  left_ = std::max(left_, disband.left);
+  if (!disband.heir.empty()) heir_ = disband.heir;
+  if (asked_ || disbanded_) return;
+  disbanded_ = true;
+  out_.push_back(Disbanded{round_, disband.why});
+}
+
+void Member::on_message(int, const Over& over) {
+  out_.push_back(JobOver{over});
+  finish();
+}
+
+void Member::on_message(int dial, const Refused& refused) {
+  const Line line = lines_.at(dial);
+  const std::string who = text(line.contact);
+  const bool was_attached = dial == attached_;
+  switch (refused.code) {
+    case RefusalCode::elsewhere:
+      return follow(dial, {refused.address, refused.port});
+    case RefusalCode::not_yet:
+      note_answer(who + ": not yet the coordinator");
+      if (line.order < own_order()) somebody_ = true;
+      leave_line(dial, "it is the coordinator no more");
+      return release(line.contact);
+    case RefusalCode::stale:
+      if (was_attached) return;  // of a word that crossed its own
+      note_answer(who + ": " + refused.why);
+      drop(dial);
+      return release(
+          line.contact);  // it does not know this node's round, so it does not count on it
+    case RefusalCode::duplicate:
+      note_answer(who + ": " + refused.why);
+      return leave_line(dial, refused.why);
+    case RefusalCode::closed:
+      return give_up(GaveUp::closed, who + ": " + refused.why);
+    case RefusalCode::version:
+    case RefusalCode::terms:
+    case RefusalCode::rank:
+    case RefusalCode::token:
+    case RefusalCode::limit:
+      if (!has_round()) return give_up(GaveUp::refused, who + ": " + refused.why);
+      // Whoever says so does not know this job: no reason to stop its workers.
+      note_answer(who + ": " + refused.why);
+      return leave_line(dial, refused.why);
+  }
+}
+
+// Whether a word from a coordinator that knows `last` is to be listened to.  If not, it is hung up
+// on.
+bool Member::acceptable(int dial, const Fence& last, bool quorum) {
+  const Line& line = lines_.at(dial);
+  const Contact contact = line.contact;
+  if (last < round_) {
+    const std::string what = "it knows only round " + text(last) +
+                             " of this job, this node had a place in round " + text(round_);
+    note_answer(text(contact) + ": " + what);
+    leave_line(dial, what);
+    release(contact);
+    return false;
+  }
+  if (dial == attached_ || worth_following(line, last, quorum)) return true;
+  drop(dial);
+  return false;
+}
+
+bool Member::worth_following(const Line& line, const Fence& last, bool quorum) const {
+  if (!hosting_ || line.contact == own_contact()) return attached_ == 0;
+  if (!no_quorum_since_) return false;
+  return quorum || last > round_ || line.order < own_order();
+}
+
+void Member::follow(int dial, const Contact& target) {
+  const Line line = lines_.at(dial);
+  const std::string who = text(line.contact);
+  if (line.order < own_order()) somebody_ = true;
+  const bool own = target == own_contact() || target.port == 0 || target.address.empty();
+  note_answer(who + ": sends to " + (target.port == 0 ? "nobody" : text(target)));
+  if (dial == attached_) {
+    say(Tone::info, "the coordinator at " + who + " sends this node to " + text(target));
+    if (hosting_) stop_hosting();
+    detach(dial);
+    tried_.assign(1, line.contact);
+    wide_ = false;
+    somebody_ = false;
+    enter(MemberPhase::dialing);
+  } else {
+    drop(dial);
+  }
+  release(line.contact);
+  if (hosting_ && !no_quorum_since_) return;
+  if (own || line.hops >= kMaxHops) return;
+  this->dial(target, std::min(order_of(target), line.order), line.hops + 1);
+}
+
+// ---- attached, or no more ----------------------------------------------------------------------
+
+void Member::attach(int dial) {
+  Line& line = lines_.at(dial);
+  const Contact contact = line.contact;
+  if (hosting_ && contact != own_contact()) {
+    say(Tone::info, "the coordinator is at " + text(contact) + ": this node hosts none any more");
+    stop_hosting();
+  }
+  std::vector<int> others;
+  for (const auto& [other, its_line] : lines_) {
+    const bool look = hosting_ && other != attached_;  // goes on beside the own one
+    if (other != dial && !look) others.push_back(other);
+  }
+  for (const int other : others) drop(other);
+  if (old_ && has_round() && !hosting_) {
+    say(Tone::info,
+        (contact == *old_ ? "the coordinator is back at " : "the coordinator is now at ") +
+            text(contact));
+  }
+  attached_ = dial;
+  old_ = contact;
+  attached_since_ = heard_ = now_;
+  their_silence_ = {};
+  silent_at_ = now_ + silence();
+  forgiven_ = false;
+  bound_until_.reset();
+  lost_since_.reset();
+  pause_until_.reset();
+  line.answer_by.reset();
+  enter(MemberPhase::attached);
+  if (line.waiting) {
+    set_quorum(line.waiting->quorum);
+    waiting_why_ = line.waiting->why;
+    out_.push_back(Progress{*std::exchange(line.waiting, std::nullopt)});
+  }
+  tell_pending(line);
+}
+
+void Member::place(const Welcome& welcome) {
+  DISTRUN_CHECK(welcome.round > round_);
+  round_ = welcome.round;
+  welcome_ = welcome;
+  asked_ = false;
+  disbanded_ = false;
+  store_port_ = 0;
+  outcome_.reset();
+  failure_.reset();
+  left_ = 0;
+  heir_.clear();
+  waiting_why_.clear();
+  no_quorum_since_.reset();
+  out_.push_back(Placed{welcome});
+}
+
+// Forgets the attachment.  Its vote still binds, until release().
+void Member::detach(int dial) {
+  DISTRUN_CHECK(dial == attached_);
+  attached_ = 0;
+  lost_since_ = now_;
+  bound_until_ = heard_ + silence();
+  answers_.clear();
+  last_no_answer_.reset();
+  if (agents_host() && !no_quorum_since_) no_quorum_since_ = now_;
+  drop(dial);
+}
+
+void Member::lose(int dial, const std::string& how) {
+  const bool workers = has_round() && !asked_;
+  say(Tone::warning, "lost the coordinator at " + text(lines_.at(dial).contact) + " (" + how +
+                         "); " + (workers ? "workers go on; " : "") + "looking for it");
+  detach(dial);
+}
+
+void Member::search_again() {
+  if (now_ - attached_since_ >= silence()) {
+    backoff_.reset();
+    return begin_pass();
+  }
+  pause_until_ = now_ + backoff_.next(random_);
+  enter(MemberPhase::pausing);
+}
+
+void Member::leave_line(int dial, const std::string& why) {
+  if (dial != attached_) return drop(dial);
+  lose(dial, why);
+  search_again();
+}
+
+void Member::drop(int dial) {
+  lines_.erase(dial);
+  out_.push_back(HangUp{dial});
+}
+
+void Member::release(const Contact& contact) {
+  if (contact == old_) bound_until_.reset();
+}
+
+void Member::set_quorum(bool quorum) {
+  if (quorum || !agents_host()) {
+    no_quorum_since_.reset();
+  } else if (!no_quorum_since_) {
+    no_quorum_since_ = now_;
+  }
+}
+
+// ---- the search --------------------------------------------------------------------------------
+
+void Member::settle() {
+  if (phase_ == MemberPhase::idle || phase_ == MemberPhase::done) return;
+  check_deadlines();
+  if (phase_ == MemberPhase::done) return;
+  if (attached_ == 0) {
+    if (pause_until_ && now_ >= *pause_until_) begin_pass();
+    if (!pause_until_ && !wide_ && !hosting_ && free_to_vote()) widen_pass();
+    if (!pause_until_ && may_host_now()) host();
+    if (!pause_until_ && lines_.empty()) end_pass();
+  }
+  look_around();
+  join_next();
+  update_direct();
+}
+
+void Member::check_deadlines() {
+  if (attached_ != 0 && now_ >= silent_at_) {
+    // Late by more than a beat: it is this process that was paused, and pings may wait unread.
+    if (now_ - silent_at_ > limits_.self.terms.beat && !forgiven_) {
+      forgiven_ = true;
+      silent_at_ = now_ + limits_.self.terms.beat;
+    } else {
+      lose(attached_, "silent for " + duration_text(silence()));
+      search_again();
+    }
+  }
+  std::vector<int> mute;
+  for (const auto& [dial, line] : lines_) {
+    if (dial != attached_ && line.answer_by && now_ >= *line.answer_by) mute.push_back(dial);
+  }
+  for (const int dial : mute) {
+    note_answer(text(lines_.at(dial).contact) + ": took the connection and says nothing");
+    drop(dial);
+  }
+  const auto end = giving_up_at();
+  if (!end || now_ < *end) return;
+  if (!has_round()) {
+    return give_up(GaveUp::timed_out, "no coordinator at " + text(limits_.endpoint) + " in " +
+                                          duration_text(limits_.start_timeout) + answers_text() +
+                                          advice());
+  }
+  if (!agents_host()) {
+    return give_up(GaveUp::closed, "the coordinator at " + text(old_.value_or(limits_.endpoint)) +
+                                       " was away for " + duration_text(limits_.patience) +
+                                       answers_text() + advice());
+  }
+  const std::string nodes = std::to_string(welcome_.node_count);
+  give_up(GaveUp::closed,
+          "the coordinator was lost, and in " + duration_text(limits_.takeover_patience) +
+              " no majority of the " + nodes + " nodes of round " + text(round_) +
+              " found together" + (waiting_why_.empty() ? "" : " (" + waiting_why_ + ")") +
+              answers_text() +
+              "; `--rdzv-conf takeover=any` lets a minority go on, if no network between the nodes "
+              "can fail");
+}
+
+std::optional<TimePoint> Member::giving_up_at() const {
+  if (has_round() && agents_host()) {
+    if (!no_quorum_since_) return std::nullopt;
+    return *no_quorum_since_ + limits_.takeover_patience;
+  }
+  if (!lost_since_) return std::nullopt;
+  return *lost_since_ + (has_round() ? limits_.patience : limits_.start_timeout);
+}
+
+void Member::begin_pass() {
+  tried_.clear();
+  wide_ = false;
+  somebody_ = false;
+  pause_until_.reset();
+  enter(MemberPhase::dialing);
+  const Contact first = hosting_ ? own_contact() : old_.value_or(limits_.endpoint);
+  dial(first, order_of(first), 0);
+}
+
+// Beyond the old coordinator, to which this node's vote is bound no more.
+void Member::widen_pass() {
+  wide_ = true;
+  dial(limits_.endpoint, -1, 0);
+  if (!may_take_over()) return;
+  int order = 0;
+  for (const Successor& successor : succession()) dial(contact_of(successor), order++, 0);
+}
+
+// Nobody who answered is left to ask, and whoever is still being dialed comes after this node.
+bool Member::may_host_now() const {
+  if (!wide_ || hosting_ || somebody_ || !may_take_over() || !free_to_vote()) return false;
+  if (own_order() > kMaxSuccessors) return false;  // not in succession
+  return std::none_of(lines_.begin(), lines_.end(), [this](const auto& entry) {
+    return entry.second.connected || entry.second.order < own_order();
+  });
+}
+
+void Member::end_pass() {
+  pause_until_ = now_ + backoff_.next(random_);
+  if (bound_until_ && !free_to_vote()) pause_until_ = std::min(*pause_until_, *bound_until_);
+  enter(MemberPhase::pausing);
+  if (has_round() || said_none_) return;
+  said_none_ = true;
+  say(Tone::info, "no coordinator at " + text(limits_.endpoint) + " yet" + answers_text() +
+                      "; trying for " + duration_text(limits_.start_timeout));
+}
+
+// A host looks at the others: at all of them while it has no quorum, or at the endpoint, where a
+// newcomer may have opened a rendezvous of its own.
+void Member::look_around() {
+  if (!hosting_ || attached_ == 0 || !may_take_over()) return look_at_.reset();
+  if (!no_quorum_since_ && own_index_ < 0) return look_at_.reset();
+  const Duration pause = no_quorum_since_ ? kLookAround : kLookAtEndpoint;
+  if (!look_at_) look_at_ = now_;
+  look_at_ = std::min(*look_at_, now_ + pause);
+  if (now_ < *look_at_) return;
+  look_at_ = now_ + pause;
+  tried_.clear();
+  dial(limits_.endpoint, -1, 0);
+  if (!no_quorum_since_) return;
+  int order = 0;
+  for (const Successor& successor : succession()) dial(contact_of(successor), order++, 0);
+}
+
+void Member::dial(const Contact& contact, int order, int hops) {
+  if (is_trying(contact) || lines_.size() >= kMaxDials) return;
+  if (std::find(tried_.begin(), tried_.end(), contact) != tried_.end()) return;
+  // Nobody but this node answers there.
+  if (!hosting_ && order < kMaxSuccessors && order == own_order()) return;
+  tried_.push_back(contact);
+  Line line;
+  line.contact = contact;
+  line.order = order;
+  line.hops = hops;
+  lines_.emplace(++last_dial_, std::move(line));
+  out_.push_back(Dial{last_dial_, contact, limits_.dial_timeout});
+}
+
+void Member::join_next() {
+  if (waits_for_a_word()) return;
+  auto best = lines_.end();
+  for (auto it = lines_.begin(); it != lines_.end(); ++it) {
+    if (!it->second.connected || it->second.joined) continue;
+    if (best == lines_.end() || it->second.order < best->second.order) best = it;
+  }
+  if (best != lines_.end()) send_join(best->first, best->second);
+}
+
+void Member::send_join(int dial, Line& line) {
+  Join join = limits_.self;
+  if (join.address.empty()) join.address = line.local_address;
+  // To another coordinator, `hosts` says that this node's is the one that acts.
+  join.hosts = hosting_ && (line.contact == own_contact() || !no_quorum_since_);
+  join.store_port = store_port_;
+  join.held.reset();
+  if (has_round()) {
+    Join::Held held;
+    held.round = round_;
+    held.rank = welcome_.node_rank;
+    held.node_count = welcome_.node_count;
+    held.restart_count = welcome_.restart_count;
+    if (outcome_) held.outcome = aged(*outcome_, now_ - outcome_at_);
+    join.held = std::move(held);
+  }
+  line.joined = true;
+  line.told = outcome_.has_value();
+  line.answer_by = now_ + silence();
+  out_.push_back(member::Send{dial, std::move(join)});
+}
+
+// ---- hosting -----------------------------------------------------------------------------------
+
+void Member::host() {
+  const auto& all = welcome_.successors;
+  const auto own = std::find_if(all.begin(), all.end(), [this](const Successor& successor) {
+    return successor.node == limits_.self.node;
+  });
+  DISTRUN_CHECK(own != all.end());
+  hosting_ = true;
+  own_index_ = static_cast<int>(std::distance(all.begin(), own));
+  Record record;
+  record.job = limits_.self.job;
+  record.token = limits_.self.token;
+  record.terms = limits_.self.terms;
+  record.last = round_;
+  record.node_count = welcome_.node_count;
+  for (const Successor& successor : all) {
+    const auto rank = static_cast<std::size_t>(successor.rank.value);
+    if (rank >= record.hosts.size()) record.hosts.resize(rank + 1);
+    record.hosts[rank] = successor.host;
+  }
+  record.restarts = welcome_.restart_count;
+  record.coordinator = heir_.empty() ? welcome_.coordinator : heir_;
+  say(Tone::info, "no coordinator is to be found" + answers_text() + "; this node takes over at " +
+                      text(own_contact()));
+  out_.push_back(Host{std::move(record), own_index_});
+  directed_.reset();
+  old_ = own_contact();
+  tried_.clear();
+  dial(*old_, own_order(), 0);
+}
+
+void Member::stop_hosting() {
+  hosting_ = false;
+  own_index_ = -1;
+  look_at_.reset();
+  bound_until_.reset();
+  out_.push_back(StopHosting{});
+}
+
+void Member::update_direct() {
+  if (!limits_.takeover || hosting_) return;
+  Refused answer;
+  if (attached_ != 0) {
+    const Contact& contact = lines_.at(attached_).contact;
+    answer.code = RefusalCode::elsewhere;
+    answer.why = "the coordinator of this job is at " + text(contact);
+    answer.address = contact.address;
+    answer.port = contact.port;
+  } else {
+    answer.code = RefusalCode::not_yet;
+    answer.why = "this node looks for the coordinator, too; come again";
+  }
+  if (answer == directed_) return;
+  directed_ = answer;
+  out_.push_back(Direct{std::move(answer)});
+}
+
+// ---- small answers -----------------------------------------------------------------------------
+
+bool Member::may_take_over() const {
+  return limits_.takeover && limits_.rule != TakeoverRule::never && agents_host();
+}
+
+bool Member::free_to_vote() const {
+  return !bound_until_ || now_ >= *bound_until_;
+}
+
+bool Member::waits_for_a_word() const {
+  return std::any_of(lines_.begin(), lines_.end(), [this](const auto& entry) {
+    return entry.second.joined && entry.first != attached_;
+  });
+}
+
+bool Member::is_trying(const Contact& contact) const {
+  return std::any_of(lines_.begin(), lines_.end(),
+                     [&](const auto& entry) { return entry.second.contact == contact; });
+}
+
+Duration Member::silence() const {
+  return std::max(limits_.self.terms.silence(), their_silence_);
+}
+
+std::vector<Successor> Member::succession() const {
+  std::vector<Successor> order;
+  std::copy_if(welcome_.successors.begin(), welcome_.successors.end(), std::back_inserter(order),
+               [](const Successor& successor) { return successor.port != 0; });
+  std::stable_partition(order.begin(), order.end(),
+                        [this](const Successor& successor) { return successor.node == heir_; });
+  return order;
+}
+
+Contact Member::own_contact() const {
+  if (hosting_ && own_index_ < 0) return limits_.endpoint;
+  for (const Successor& successor : welcome_.successors) {
+    if (successor.node == limits_.self.node) return contact_of(successor);
+  }
+  return {};
+}
+
+int Member::own_order() const {
+  if (hosting_ && own_index_ < 0) return -1;
+  const auto order = succession();
+  const auto own = std::find_if(order.begin(), order.end(), [this](const Successor& successor) {
+    return successor.node == limits_.self.node;
+  });
+  if (own == order.end()) return kMaxSuccessors + 1;
+  return static_cast<int>(std::distance(order.begin(), own));
+}
+
+int Member::order_of(const Contact& contact) const {
+  if (contact == limits_.endpoint) return -1;
+  const auto order = succession();
+  const auto found = std::find_if(order.begin(), order.end(), [&](const Successor& successor) {
+    return contact_of(successor) == contact;
+  });
+  return found == order.end() ? kMaxSuccessors
+                              : static_cast<int>(std::distance(order.begin(), found));
+}
+
+std::optional<TimePoint> Member::next_deadline() const {
+  if (phase_ == MemberPhase::idle || phase_ == MemberPhase::done) return std::nullopt;
+  std::optional<TimePoint> earliest = giving_up_at();
+  if (attached_ != 0) earlier(earliest, silent_at_);
+  for (const auto& [dial, line] : lines_) earlier(earliest, line.answer_by);
+  earlier(earliest, pause_until_);
+  earlier(earliest, look_at_);
+  const bool will_widen = attached_ == 0 && !pause_until_ && !wide_ && !hosting_;
+  if (will_widen) earlier(earliest, bound_until_);
+  return earliest;
+}
+
+// ---- words and the end -------------------------------------------------------------------------
+
+void Member::note_answer(std::string what) {
+  const auto found = std::find_if(answers_.begin(), answers_.end(),
+                                  [&](const auto& entry) { return entry.first == what; });
+  if (found != answers_.end()) {
+    ++found->second;
+  } else if (answers_.size() < kMaxAnswers) {
+    answers_.emplace_back(std::move(what), 1);
+  }
+}
+
+std::string Member::answers_text() const {
+  std::string all;
+  for (const auto& [what, times] : answers_) {
+    all += (all.empty() ? " (" : "; ") + what;
+    if (times > 1) all += ", " + std::to_string(times) + " times";
+  }
+  return all.empty() ? all : all + ")";
+}
+
+std::string Member::advice() const {
+  if (!last_no_answer_) return {};
+  switch (*last_no_answer_) {
+    case NoAnswer::refused:
+      return "; nobody listens there: is `distrund`, or the node that owns this address, up, and "
+             "is "
+             "the port of --rdzv-endpoint right?";
+    case NoAnswer::unreachable:
+      return "; check the address of --rdzv-endpoint, the route to it and firewalls";
+    case NoAnswer::unknown:
+      return "; give an address to --rdzv-endpoint, or a name that this machine can look up";
+    case NoAnswer::alien:
+      return "; another program listens there: check the port of --rdzv-endpoint";
+  }
+  return {};
+}
+
+void Member::give_up(GaveUp reason, std::string why) {
+  out_.push_back(NoRound{reason, std::move(why)});
+  finish();
+}
+
+void Member::finish() {
+  while (!lines_.empty()) drop(lines_.begin()->first);
+  attached_ = 0;
+  pause_until_.reset();
+  enter(MemberPhase::done);
+}
+
+void Member::say(Tone tone, std::string text) {
+  out_.push_back(Say{tone, std::move(text)});
+}
+
+void Member::enter(MemberPhase next) {
+  if (next == phase_) return;
+  const std::pair edge{phase_, next};
+  DISTRUN_CHECK(std::find(kMemberEdges.begin(), kMemberEdges.end(), edge) != kMemberEdges.end());
+  phase_ = next;
+}
+
+std::string Member::broken_invariant() const {
+  if ((attached_ != 0) != (phase_ == MemberPhase::attached))
+    return "attached exactly in phase attached";
+  if (attached_ != 0 && !lines_.contains(attached_)) return "the attachment is a connection";
+  if (attached_ != 0 && !lines_.at(attached_).joined) return "attached without a Join";
+  if (attached_ != 0 && !hosting_ && lines_.size() != 1)
+    return "an attached node that does not host looks at nobody else";
+  if (phase_ == MemberPhase::done && !lines_.empty()) return "done, but connected";
+  if ((phase_ == MemberPhase::pausing) != pause_until_.has_value())
+    return "a pause has an end, and only a pause";
+  if (lines_.size() > kMaxDials) return "too many connections at once";
+  const auto asking = std::count_if(lines_.begin(), lines_.end(), [this](const auto& entry) {
+    return entry.second.joined && entry.first != attached_;
+  });
+  if (asking > 1) return "a Join is sent to one coordinator at a time";
+  if (outcome_ && outcome_->round != round_) return "an outcome is of this node's last round";
+  if (attached_ != 0 && !hosting_ && bound_until_) return "attached and bound elsewhere";
+  return {};
+}
+
+}  // namespace distrun::rendezvous
