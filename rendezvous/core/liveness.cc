@@ -8,8 +8,7 @@ namespace distrun::rendezvous {
 
 void Liveness::add(SessionId session, TimePoint now) {
   if (order_.empty()) next_ping_ = now + beat_;
-  // It came to us just now, so it is nobody else's.
-  order_.push_back({session, now, now});
+  order_.push_back({session, now, std::nullopt});
   DISTRUN_CHECK(watched_.emplace(session.value, std::prev(order_.end())).second);
 }
 
@@ -32,8 +31,9 @@ void Liveness::answered(SessionId session, std::uint64_t ping, TimePoint now) {
   const auto found = watched_.find(session.value);
   if (found == watched_.end()) return;
   if (ping == 0 || ping > last_ping_ || last_ping_ - ping >= sent_.size()) return;
-  TimePoint& from = found->second->held_from;
-  from = std::max(from, sent_[ping % sent_.size()]);
+  std::optional<TimePoint>& from = found->second->held_from;
+  const TimePoint sent = sent_[ping % sent_.size()];
+  from = from ? std::max(*from, sent) : sent;
 }
 
 void Liveness::awake(TimePoint now) {
@@ -51,6 +51,10 @@ std::optional<SessionId> Liveness::silent(TimePoint now) const {
 std::optional<std::uint64_t> Liveness::ping(TimePoint now) {
   if (order_.empty() || now < next_ping_) return std::nullopt;
   next_ping_ = now + beat_;
+  return extra_ping(now);
+}
+
+std::uint64_t Liveness::extra_ping(TimePoint now) {
   ++last_ping_;
   sent_[last_ping_ % sent_.size()] = now;
   return last_ping_;
@@ -58,7 +62,8 @@ std::optional<std::uint64_t> Liveness::ping(TimePoint now) {
 
 bool Liveness::held(SessionId session, TimePoint now) const {
   const auto found = watched_.find(session.value);
-  return found != watched_.end() && now - found->second->held_from < silence_;
+  if (found == watched_.end() || !found->second->held_from) return false;
+  return now - *found->second->held_from < silence_;
 }
 
 TimePoint Liveness::last_heard(SessionId session) const {

@@ -35,9 +35,11 @@ class Liveness {
   void awake(TimePoint now);
   // The member that has been silent for longest, if for too long.
   std::optional<SessionId> silent(TimePoint now) const;
-  // A new ping's number, if one is due.
+  // A new ping's number for all, if one is due.
   std::optional<std::uint64_t> ping(TimePoint now);
-  // Whether it cannot have turned to another coordinator yet.
+  // One beside the beat, to whomever the owner likes.
+  std::uint64_t extra_ping(TimePoint now);
+  // Whether it has answered a ping, and cannot have turned to another coordinator since.
   bool held(SessionId session, TimePoint now) const;
   TimePoint last_heard(SessionId session) const;
 
@@ -48,7 +50,7 @@ class Liveness {
   struct Watched {
     SessionId session;
     TimePoint heard;
-    TimePoint held_from;  // when the latest ping that it answered was sent
+    std::optional<TimePoint> held_from;  // when the latest ping that it answered was sent
   };
   using Order = std::list<Watched>;
 
@@ -58,7 +60,7 @@ class Liveness {
   std::unordered_map<int, Order::iterator> watched_;
   std::uint64_t last_ping_ = 0;
   TimePoint next_ping_{};
-  std::array<TimePoint, 16> sent_{};  // of the latest pings, by number
+  std::array<TimePoint, 1024> sent_{};  // of the latest pings, by number
 };
 
 }  // namespace distrun::rendezvous

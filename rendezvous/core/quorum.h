@@ -11,6 +11,11 @@
 // less time than the member waits in silence before it turns to another (member.h).  So two
 // coordinators never hold a quorum at one time, whatever the network does to messages between them.
 //
+// One more thing is needed.  A round that has just been sealed is not known to its members yet; if
+// the coordinator is lost now, others may find a quorum of the round before.  So until members that
+// are a quorum of that older round have shown that they know the new one, its coordinator acts only
+// with a quorum of both (Rendezvous::Electorate).
+//
 // A coordinator that is the only one there can be (distrund) needs none of this.
 #pragma once
 

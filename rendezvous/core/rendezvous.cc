@@ -18,6 +18,9 @@ constexpr std::size_t kChatty = 64;
 constexpr Duration kStragglers = std::chrono::seconds(1);
 // Epochs of one takeover differ by the successor's index; the last is for one that is none.
 constexpr int kEpochs = kMaxSuccessors + 1;
+constexpr int kNoSuccessor = kEpochs - 1;
+// Rounds in a row of which no quorum has heard; one more is not begun.
+constexpr std::size_t kMaxElectorates = 8;
 
 std::string node_text(const std::string& host, const std::optional<NodeRank>& rank) {
   return rank ? host + " (node rank " + std::to_string(rank->value) + ")" : host;
@@ -81,6 +84,7 @@ Rendezvous::Rendezvous(Record record, Authority authority, TimePoint now)
     phase_ = RoundPhase::recovering;
     seat_succeeded_.assign(static_cast<std::size_t>(record_.node_count), false);
     recovery_ends_ = now + kRecovery;
+    new_epoch_ = authority_.host.has_value();
   }
 }
 
@@ -96,7 +100,8 @@ Effects Rendezvous::handle(const Event& event, TimePoint now) {
   settle();
   report_waiting();
   if (const auto number = liveness_.ping(now)) {
-    for (const auto& [session, member] : members_) send(session, Ping{*number, record_.last});
+    const Ping ping = ping_message(*number);
+    for (const auto& [session, member] : members_) send(session, ping);
   }
   return std::move(out_);
 }
@@ -191,7 +196,12 @@ void Rendezvous::on_message(SessionId session, const Join& join) {
     out_.emplace_back(Drop{session});
     return;
   }
+  if (authority_.host && join.hosts && join.node != *authority_.host && join.held &&
+      record_.last.generation.value < 0) {
+    direct_elsewhere(join);
+  }
   if (auto refused = refusal(join)) {
+    superseded_ = superseded_ || refused->code == RefusalCode::stale;
     Member guest;
     guest.join = join;
     note(HappeningKind::refuse, join.host + " is refused: " + refused->why, &guest);
@@ -200,7 +210,7 @@ void Rendezvous::on_message(SessionId session, const Join& join) {
     return;
   }
   if (replace_older_session(session, join)) return;
-  if (join.held && record_.last.generation.value < 0) adopt(join);
+  if (join.held && (record_.last.generation.value < 0 || knows_newer(join))) adopt(join);
 
   if (members_.empty()) {
     gathering_since_ = now_;
@@ -212,6 +222,7 @@ void Rendezvous::on_message(SessionId session, const Join& join) {
   if (join.node_rank) asked_ranks_[*join.node_rank] = session;
   liveness_.add(session, now_);
   if (members_.size() <= kChatty) next_report_ = now_;
+  if (join.held || authority_.host) ping_now(session);
 
   if (!join.held) {
     set_waiting(member, true);
@@ -263,6 +274,7 @@ void Rendezvous::on_message(SessionId session, const Ended& ended) {
 
 void Rendezvous::on_message(SessionId session, const Pong& pong) {
   liveness_.answered(session, pong.number, now_);
+  confirm(members_.at(session), pong.number);
 }
 
 void Rendezvous::on_message(SessionId session, const Leave& leave) {
@@ -283,6 +295,7 @@ std::optional<Refused> Rendezvous::refusal(const Join& join) const {
     return refuse(RefusalCode::token, "job " + record_.job + " has another token; check that all " +
                                           "nodes have the same");
   }
+  if (elsewhere_) return elsewhere_;
   if (phase_ == RoundPhase::over) {
     return refuse(RefusalCode::closed, "job " + record_.job + " is over: " + record_.over->why +
                                            "; a new job needs another --rdzv-id");
@@ -309,7 +322,8 @@ std::optional<Refused> Rendezvous::refusal(const Join& join) const {
                                            " has it; give each node its own");
     }
   }
-  if (join.held && record_.last.generation.value >= 0 && join.held->round > record_.last) {
+  if (join.held && record_.last.generation.value >= 0 && join.held->round > record_.last &&
+      !knows_newer(join)) {
     return refuse(RefusalCode::stale, "the coordinator knows of no round after " +
                                           std::to_string(record_.last.generation.value));
   }
@@ -377,16 +391,32 @@ void Rendezvous::seat_again(SessionId session, const Join& join) {
   if (join.held->outcome) take_outcome(member, *join.held->outcome);
 }
 
+// This coordinator learned of its round by hearsay, and there is a newer one.
+bool Rendezvous::knows_newer(const Join& join) const {
+  return adopted_ && phase_ == RoundPhase::recovering && join.held->round > record_.last;
+}
+
 void Rendezvous::adopt(const Join& join) {
+  for (auto& [session, member] : members_) {  // of the older round
+    if (!member.rank) continue;
+    member.rank.reset();
+    if (!member.outcome) {
+      set_draining(member, true);
+      send(session, disband_message("a newer round is known"));
+    }
+  }
+  working_ = seated_ = succeeded_ = left_ = 0;
+  failure_.reset();
+  adopted_ = new_epoch_ = true;
   record_.last = join.held->round;
   record_.node_count = std::clamp(join.held->node_count, 1, record_.terms.max_nodes);
   record_.restarts = std::clamp(join.held->restart_count, 0, record_.terms.max_restarts);
   budget_ = RestartBudget(budget_limits(record_.terms), record_.restarts);
-  authority_.successor = kEpochs - 1;
+  authority_.successor = kNoSuccessor;
   seat_succeeded_.assign(static_cast<std::size_t>(record_.node_count), false);
   recovery_ends_ = now_ + kRecovery;
   last_call_ends_.reset();
-  enter(RoundPhase::recovering);
+  if (phase_ != RoundPhase::recovering) enter(RoundPhase::recovering);
   note(HappeningKind::takeover, "learned of round " +
                                     std::to_string(record_.last.generation.value) + " from " +
                                     join.host + "; waiting for its nodes to come back");
@@ -701,16 +731,24 @@ void Rendezvous::seal() {
     candidates.push_back({member.rank, member.join.node_rank, member.join.hosts, member.join.host});
   }
   const std::vector<std::size_t> seats = assign_ranks(candidates);
+
+  const int n = static_cast<int>(seats.size());
+  const bool first = record_.last.generation.value < 0;
+  if (authority_.host && !first) {
+    Electorate older{record_.node_count, left_, incumbent_, {}};
+    for (const auto& [session, member] : members_) {
+      if (member.rank) older.nodes.insert(member.join.node);
+    }
+    electorates_.push_back(std::move(older));
+  }
   for (auto& [session, member] : members_) {
     member.rank.reset();
     member.outcome.reset();
+    member.confirmed = false;
   }
-
-  const int n = static_cast<int>(seats.size());
-  if (authority_.host && (has_taken_over_ || authority_.successor == kEpochs - 1)) {
+  if (new_epoch_) {
     record_.last.epoch = (record_.last.epoch / kEpochs + 1) * kEpochs + authority_.successor;
-    has_taken_over_ = false;
-    if (authority_.successor == kEpochs - 1) authority_.successor = 0;
+    new_epoch_ = false;
   }
   record_.last.generation = Generation(record_.last.generation.value + 1);
   record_.node_count = n;
@@ -767,6 +805,11 @@ void Rendezvous::seal() {
     role_bases[member.join.role] += member.join.nproc;
   }
   if (waiting_ > 0) next_report_ = now_;  // spares
+  if (authority_.host) {
+    sealed_ping_ = liveness_.extra_ping(now_);
+    const Ping ping = ping_message(sealed_ping_);
+    for (const auto& [session, member] : members_) send(session, ping);
+  }
 }
 
 // ---- words for those who wait ------------------------------------------------------------------
@@ -820,8 +863,10 @@ Waiting Rendezvous::waiting_for(const Member& member) const {
 // ---- small things ------------------------------------------------------------------------------
 
 bool Rendezvous::holds_quorum() const {
-  if (!authority_.host || record_.last.generation.value < 0) return true;
-  if (authority_.rule == TakeoverRule::any) return true;
+  if (!authority_.host || authority_.rule != TakeoverRule::majority) return true;
+  if (superseded_) return false;
+  if (record_.last.generation.value < 0) return true;
+  if (electorates_.size() > kMaxElectorates) return false;
   int held = 0;
   bool incumbent = false;
   for (const auto& [session, member] : members_) {
@@ -829,7 +874,67 @@ bool Rendezvous::holds_quorum() const {
     ++held;
     if (member.join.node == incumbent_) incumbent = true;
   }
-  return has_quorum(record_.node_count, left_, held, incumbent);
+  if (!has_quorum(record_.node_count, left_, held, incumbent)) return false;
+  return std::all_of(electorates_.begin(), electorates_.end(), [&](const Electorate& older) {
+    return is_quorum_of(older, [&](SessionId session) { return liveness_.held(session, now_); });
+  });
+}
+
+template <class Holds>
+bool Rendezvous::is_quorum_of(const Electorate& older, Holds holds) const {
+  int held = 0;
+  bool incumbent = false;
+  for (const NodeId& node : older.nodes) {
+    const auto known = by_node_.find(node);
+    if (known == by_node_.end() || !holds(known->second)) continue;
+    ++held;
+    if (node == older.incumbent) incumbent = true;
+  }
+  return has_quorum(older.members, older.left, held, incumbent);
+}
+
+void Rendezvous::confirm(Member& member, std::uint64_t ping) {
+  if (electorates_.empty() || !member.rank || member.confirmed || ping < sealed_ping_) return;
+  member.confirmed = true;
+  electorates_.erase(std::remove_if(electorates_.begin(), electorates_.end(),
+                                    [&](const Electorate& older) {
+                                      return is_quorum_of(older, [&](SessionId session) {
+                                        return members_.at(session).confirmed;
+                                      });
+                                    }),
+                     electorates_.end());
+}
+
+Ping Rendezvous::ping_message(std::uint64_t number) const {
+  Ping ping;
+  ping.number = number;
+  ping.last = record_.last;
+  ping.quorum = holds_quorum();
+  ping.silence = record_.terms.silence();
+  return ping;
+}
+
+void Rendezvous::ping_now(SessionId session) {
+  send(session, ping_message(liveness_.extra_ping(now_)));
+}
+
+// Another node coordinates this job already: all who came here are told where.
+void Rendezvous::direct_elsewhere(const Join& coordinator) {
+  elsewhere_ = refuse(RefusalCode::elsewhere,
+                      "job " + record_.job + " is coordinated by " + coordinator.host);
+  elsewhere_->address = coordinator.address;
+  elsewhere_->port = coordinator.takeover_port;
+  for (const auto& [session, member] : members_) {
+    send(session, *elsewhere_);
+    out_.emplace_back(Drop{session});
+    liveness_.remove(session);
+  }
+  members_.clear();
+  by_node_.clear();
+  asked_ranks_.clear();
+  waiting_ = draining_ = 0;
+  if (phase_ == RoundPhase::last_call) enter(RoundPhase::gathering);
+  last_call_ends_.reset();
 }
 
 void Rendezvous::set_waiting(Member& member, bool waiting) {

@@ -42,6 +42,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -200,7 +201,14 @@ class Rendezvous {
     std::optional<Outcome> outcome;  // of that round
     bool waiting = false;            // for the next round
     bool draining = false;           // stops the workers of a round that is over for it
-    TimePoint since{};               // attached
+    bool confirmed = false;          // it answered a ping that was sent behind its Welcome
+  };
+  // The members of an older round that may not all know of a newer one yet (quorum.h).
+  struct Electorate {
+    int members = 0;
+    int left = 0;
+    NodeId incumbent;
+    std::set<NodeId> nodes;  // those that were here when the newer round was sealed
   };
   using Members = std::map<SessionId, Member>;  // in order of arrival
 
@@ -240,6 +248,13 @@ class Rendezvous {
   Waiting waiting_for(const Member& member) const;
 
   bool holds_quorum() const;
+  template <class Holds>
+  bool is_quorum_of(const Electorate& older, Holds holds) const;
+  void confirm(Member& member, std::uint64_t ping);
+  Ping ping_message(std::uint64_t number) const;
+  void ping_now(SessionId session);
+  bool knows_newer(const Join& join) const;
+  void direct_elsewhere(const Join& coordinator);
   bool scales_up() const;
   TimePoint join_deadline() const { return gathering_since_ + record_.terms.join_timeout; }
   void set_waiting(Member& member, bool waiting);
@@ -262,10 +277,15 @@ class Rendezvous {
   int seated_ = 0;     // members of the last round that are here
   int draining_ = 0;   // members that stop the workers of a round that is over for them
 
-  std::vector<bool> seat_succeeded_;  // by rank: also of those that have gone since
-  int left_ = 0;                      // seats of the last round that left for good
-  NodeId incumbent_;                  // decides a draw
-  std::optional<Failure> failure_;    // the last round's first
+  std::vector<bool> seat_succeeded_;     // by rank: also of those that have gone since
+  int left_ = 0;                         // seats of the last round that left for good
+  NodeId incumbent_;                     // decides a draw
+  std::vector<Electorate> electorates_;  // agent-hosted: of rounds before the last, oldest first
+  std::uint64_t sealed_ping_ = 0;        // sent right behind the last Welcomes
+  bool superseded_ = false;              // somebody knows a newer round than this coordinator
+  bool adopted_ = false;                 // the last round is known by hearsay
+  std::optional<Refused> elsewhere_;     // where the job runs in truth
+  std::optional<Failure> failure_;       // the last round's first
   TimePoint failed_at_{};
   Outcome failed_outcome_;               // of the node with that failure, once it is known
   std::optional<Failure> last_failure_;  // of any round
@@ -279,6 +299,7 @@ class Rendezvous {
   std::optional<TimePoint> last_call_ends_;
   TimePoint recovery_ends_{};
   bool has_taken_over_ = false;  // agent-hosted, recovering: with a quorum
+  bool new_epoch_ = false;       // the next seal begins one
   TimePoint next_report_{};
   std::string last_loss_;
   std::deque<TimePoint> changes_;  // of membership, within the window
