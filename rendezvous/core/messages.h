@@ -177,6 +177,9 @@ struct Waiting {
   std::string why;                       // what else it waits for; empty: nothing
   bool quorum = true;                    // false: the coordinator may not seal a round (quorum.h)
   bool spare = false;                    // this node is above MAX and takes over when one is lost
+  // As in Welcome, for a spare: it has none.
+  NodeId coordinator;
+  std::vector<Successor> successors;
   bool operator==(const Waiting&) const = default;
 };
 inline constexpr int kMaxHosts = 8;

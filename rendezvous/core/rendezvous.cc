@@ -786,6 +786,7 @@ void Rendezvous::seal() {
     }
   }
   --welcome.world_size;  // the 1 it began with
+  successors_ = welcome.successors;
   welcome.master_addr = by_rank.front()->join.address;
   welcome.master_port = by_rank.front()->join.store_port;
 
@@ -818,19 +819,29 @@ void Rendezvous::report_waiting() {
   if (now_ < next_report_ || waiting_ == 0 || phase_ == RoundPhase::over) return;
   if (phase_ == RoundPhase::ended) return;
   next_report_ = now_ + kReport;
+  const Waiting general = waiting();
   for (const auto& [session, member] : members_) {
-    if (member.waiting) send(session, waiting_for(member));
+    if (!member.waiting) continue;
+    Waiting message = general;
+    if (phase_ == RoundPhase::sealed && member.rank) {
+      message.why = of(succeeded_, record_.node_count) + " nodes have finished";
+    } else if (phase_ == RoundPhase::sealed) {
+      message.spare = true;
+      message.coordinator = record_.coordinator;
+      message.successors = successors_;
+    }
+    send(session, std::move(message));
   }
 }
 
-Waiting Rendezvous::waiting_for(const Member& member) const {
+Waiting Rendezvous::waiting() const {
   Waiting waiting;
   waiting.present = waiting_;
   waiting.min_nodes = record_.terms.min_nodes;
   waiting.max_nodes = record_.terms.max_nodes;
-  for (const auto& [session, other] : members_) {
+  for (const auto& [session, member] : members_) {
     if (static_cast<int>(waiting.hosts.size()) == kMaxHosts) break;
-    if (other.waiting) waiting.hosts.push_back(other.join.host);
+    if (member.waiting) waiting.hosts.push_back(member.join.host);
   }
   waiting.quorum = holds_quorum();
   switch (phase_) {
@@ -846,9 +857,6 @@ Waiting Rendezvous::waiting_for(const Member& member) const {
                     std::to_string(record_.last.generation.value) + " are back";
       break;
     case RoundPhase::sealed:
-      waiting.spare = !member.rank;
-      if (member.rank) waiting.why = "the other nodes' workers";
-      break;
     case RoundPhase::ended:
     case RoundPhase::over:
       break;

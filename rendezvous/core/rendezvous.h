@@ -245,7 +245,7 @@ class Rendezvous {
   std::string newcomer() const;
   NodeId lowest_node() const;
   bool taken_seat(NodeRank rank, const NodeId& node) const;
-  Waiting waiting_for(const Member& member) const;
+  Waiting waiting() const;  // as for a member without a place
 
   bool holds_quorum() const;
   template <class Holds>
