@@ -280,6 +280,7 @@ class Rendezvous {
   std::vector<bool> seat_succeeded_;     // by rank: also of those that have gone since
   int left_ = 0;                         // seats of the last round that left for good
   NodeId incumbent_;                     // decides a draw
+  std::vector<Successor> successors_;    // of the last sealed round
   std::vector<Electorate> electorates_;  // agent-hosted: of rounds before the last, oldest first
   std::uint64_t sealed_ping_ = 0;        // sent right behind the last Welcomes
   bool superseded_ = false;              // somebody knows a newer round than this coordinator
