@@ -793,7 +793,8 @@ void Rendezvous::seal() {
   enter(RoundPhase::sealed);
   note(HappeningKind::seal,
        "round " + std::to_string(record_.last.generation.value) + " begins: " + std::to_string(n) +
-           (n == 1 ? " node, " : " nodes, ") + std::to_string(welcome.world_size) + " workers");
+           (n == 1 ? " node, " : " nodes, ") + std::to_string(welcome.world_size) +
+           (welcome.world_size == 1 ? " worker" : " workers"));
   out_.emplace_back(Save{record_});
   std::map<std::string, int> role_bases;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
