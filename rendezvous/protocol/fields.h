@@ -188,6 +188,8 @@ void fields(A& a, Subject<A, Waiting>& waiting) {
   a.flag("spare", waiting.spare);
   a.text("coordinator", waiting.coordinator, kMaxName, Text::name);
   a.list("successors", waiting.successors, kMaxSuccessors);
+  a.text("coordinator", waiting.coordinator, kMaxName, Text::name);
+  a.list("successors", waiting.successors, kMaxSuccessors);
 }
 
 template <class A>
