@@ -47,8 +47,7 @@ AgentLimits limits_of(const Spec& spec) {
   return limits;
 }
 
-Agent::Agent(AgentLimits limits)
-    : limits_(limits), group_(GroupLimits{{}, {}, limits.nproc}) {}
+Agent::Agent(AgentLimits limits) : limits_(limits), group_(GroupLimits{{}, {}, limits.nproc}) {}
 
 Effects Agent::handle(const Event& event, TimePoint now) {
   DISTRUN_CHECK(now >= now_);
@@ -107,7 +106,9 @@ void Agent::on(const Welcome& welcome) {
   if (stop_signo_ != 0) return finish(interrupted());
   if (groups_started_ > 0) {
     if (const GroupVerdict ended = group_.verdict(); something_remains(ended)) {
-      return finish(unsafe(ended));
+      JobVerdict verdict = unsafe(ended);
+      say(Severity::info, verdict.why);
+      return finish(std::move(verdict));
     }
     say_restart(a);
   }
@@ -127,6 +128,7 @@ void Agent::on(const Welcome& welcome) {
 }
 
 void Agent::on(const RoundFailed& failed) {
+  if (kept_) return;
   JobVerdict verdict;
   verdict.result = JobResult::no_round;
   verdict.exit_code = exit_code(failed.error);
@@ -153,6 +155,8 @@ void Agent::on(const JobOver& over) {
 void Agent::on(const Disband& disband) {
   if (phase_ != AgentPhase::launching && phase_ != AgentPhase::working) return;
   if (disband.generation != assignment_->generation) return;
+  // Our own failure, come back: its group stops by itself, or waits whether all fail alike.
+  if (group_.state().first_failure) return;
   say(Severity::info,
       "round " + std::to_string(disband.generation.value) + " is over: " + disband.why);
   tell_group(Stop{StopWhy::membership, SIGTERM});
@@ -256,8 +260,7 @@ void Agent::settle() {
 }
 
 void Agent::group_ended() {
-  const bool by_operator =
-      stop_signo_ != 0 && group_.verdict().result == GroupResult::stopped;
+  const bool by_operator = stop_signo_ != 0 && group_.verdict().result == GroupResult::stopped;
   if (by_operator) return finish(interrupted());
   if (kept_) return finish(*std::exchange(kept_, std::nullopt));
   join();
@@ -267,6 +270,7 @@ void Agent::last_word(JobVerdict verdict) {
   switch (phase_) {
     case AgentPhase::idle:
     case AgentPhase::joining:
+      if (verdict.result == JobResult::failed) say(Severity::info, verdict.why);
       return finish(std::move(verdict));
     case AgentPhase::launching:
     case AgentPhase::working:
@@ -275,7 +279,8 @@ void Agent::last_word(JobVerdict verdict) {
       tell_group(Stop{StopWhy::membership, SIGTERM});
       return;
     case AgentPhase::draining:
-      if (!kept_) kept_ = std::move(verdict);
+      say(Severity::info, "the job is over: " + verdict.why);
+      kept_ = std::move(verdict);
       return;
     case AgentPhase::done:
       return;
@@ -314,10 +319,8 @@ void Agent::finish(JobVerdict verdict) {
   verdict.restarts = restarts_;
   if (groups_started_ > 0) verdict.last_group = group_.verdict();
   if (verdict.result == JobResult::failed) {
-    if (verdict.report.empty() && verdict.last_group) {
-      verdict.first_failure = verdict.last_group->first_failure;
-    }
-    say(Severity::info, verdict.why);
+    const bool here = verdict.report.empty() && verdict.last_group;
+    if (here) verdict.first_failure = verdict.last_group->first_failure;
   }
   verdict_ = verdict;
   if (joined) out_.emplace_back(Leave{verdict.result});
@@ -328,10 +331,10 @@ void Agent::finish(JobVerdict verdict) {
 void Agent::say_restart(const Assignment& next) {
   if (next.restart_count <= restarts_) return;
   const auto& failure = group_.state().first_failure;
-  say(Severity::info, "restart " + std::to_string(next.restart_count) + ": " +
-                          (failure ? "rank " + std::to_string(failure->rank.value) + ": " +
-                                         to_text(failure->status)
-                                   : "a worker failed on another node"));
+  say(Severity::info,
+      "restart " + std::to_string(next.restart_count) + ": " +
+          (failure ? "rank " + std::to_string(failure->rank.value) + ": " + to_text(failure->status)
+                   : "a worker failed on another node"));
 }
 
 void Agent::say(Severity severity, std::string text) {

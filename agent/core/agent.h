@@ -3,8 +3,8 @@
 //
 //   idle --Begin--> joining --Welcome--> launching --all spawned--> working
 //                    ^  |                    |                         |
-//                    |  | JobOver            | failure · operator      | failure · operator · success
-//                    |  | RoundFailed        | Disband · JobOver       | Disband · JobOver
+//                    |  | JobOver            | failure · operator      | failure · operator ·
+//                    success |  | RoundFailed        | Disband · JobOver       | Disband · JobOver
 //                    |  | operator           | RoundFailed             | RoundFailed
 //                    |  v                    v                         |
 //                    | done <-----------  draining  <------------------+
@@ -115,8 +115,8 @@ class Agent {
   void tell_group(const GroupEvent& event);  // and pass its effects on
   void settle();                             // follow the group's phase
   void group_ended();                        // tell the rendezvous, or finish
-  void last_word(JobVerdict verdict);        // finish with it as soon as nothing of a group is alive
-  void enter(AgentPhase next);               // the only place where the phase changes
+  void last_word(JobVerdict verdict);  // finish with it as soon as nothing of a group is alive
+  void enter(AgentPhase next);         // the only place where the phase changes
   void join();
   JobVerdict interrupted() const;
   void finish(JobVerdict verdict);

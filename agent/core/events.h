@@ -146,8 +146,8 @@ struct Notify {      // pass a signal on; nothing else changes
 // ---- events: the agent is told -----------------------------------------------------------------
 
 struct Begin {};  // once, first
-// Answers to Join.  RoundFailed and JobOver may also come unasked, in any phase: the workers are then
-// stopped first.
+// Answers to Join.  RoundFailed and JobOver may also come unasked, in any phase: the workers are
+// then stopped first.
 struct Welcome {
   Assignment assignment;
 };

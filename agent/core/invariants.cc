@@ -262,46 +262,44 @@ constexpr AgentInvariant kAgentInvariants[] = {
        }
        return false;
      }},
-    {"restarts never exceed the budget",
-     [](const AgentState& s, const AgentLimits& limits) {
-       return limits.restarts.window || s.restarts <= limits.restarts.max_restarts;
-     }},
-    {"a stop that was requested is never followed by work",
+    {"a stop that was requested is followed by a last word at most, never by work",
      [](const AgentState& s, const AgentLimits&) {
-       return s.stop_signo == 0 || s.phase == AgentPhase::draining || s.phase == AgentPhase::done;
+       return s.stop_signo == 0 || s.phase == AgentPhase::draining || s.phase == AgentPhase::done ||
+              (s.phase == AgentPhase::joining && s.answer_by);
+     }},
+    {"the rendezvous's last word waits only for a group that stops",
+     [](const AgentState& s, const AgentLimits&) {
+       return !s.kept || s.phase == AgentPhase::draining;
      }},
     {"there is a verdict exactly when all is done",
      [](const AgentState& s, const AgentLimits&) {
        return s.verdict.has_value() == (s.phase == AgentPhase::done);
      }},
-    {"the exit code is the first failure's own, or says who stopped the job",
+    {"the exit code is 0 exactly for a success, and says who stopped the job",
      [](const AgentState& s, const AgentLimits&) {
        if (!s.verdict) return true;
+       const int code = s.verdict->exit_code;
        switch (s.verdict->result) {
          case JobResult::succeeded:
-           return s.verdict->exit_code == 0;
-         case JobResult::failed:
-           return s.verdict->exit_code == (s.verdict->first_failure
-                                               ? process_exit_code(s.verdict->first_failure->status)
-                                               : 1);
+           return code == 0;
          case JobResult::interrupted:
-           return s.stop_signo != 0 && s.verdict->exit_code == 128 + s.stop_signo;
+           return s.stop_signo != 0 && code == 128 + s.stop_signo;
+         case JobResult::failed:
          case JobResult::no_round:
-           return s.verdict->exit_code != 0;
+           return code != 0;
        }
        return false;
      }},
-    {"a success is every worker's, and a failure has a cause",
-     [](const AgentState& s, const AgentLimits& limits) {
+    {"the cause of a failed job is the last round's, or has another node's report",
+     [](const AgentState& s, const AgentLimits&) {
        if (!s.verdict) return true;
-       const auto& last = s.verdict->last_group;
-       if (s.verdict->result == JobResult::succeeded) {
-         return last && std::ssize(last->ends) == limits.nproc &&
-                all(last->ends, [](const Ending& end) { return succeeded(end.status); });
+       const JobVerdict& verdict = *s.verdict;
+       if (verdict.result != JobResult::failed) {
+         return !verdict.first_failure && verdict.report.empty();
        }
-       if (s.verdict->result != JobResult::failed) return true;
-       return last && (last->first_failure ? s.verdict->first_failure == last->first_failure
-                                           : !last->abandoned.empty() || last->leftovers_abandoned);
+       if (!verdict.report.empty()) return !verdict.first_failure;
+       return verdict.first_failure ==
+              (verdict.last_group ? verdict.last_group->first_failure : std::nullopt);
      }},
 };
 
@@ -339,23 +337,36 @@ constexpr AgentStepInvariant kAgentStepInvariants[] = {
        return !s.before.assignment ||
               s.after.assignment->generation > s.before.assignment->generation;
      }},
-    {"a restart costs one, follows a failure and joins again",
+    {"the rendezvous is told how each round went, once, and nothing before the first",
      [](const AgentStep& s) {
-       if (s.after.restarts == s.before.restarts) return true;
-       return s.after.restarts == s.before.restarts + 1 && s.after.group.first_failure &&
-              count<Join>(s.effects) == 1;
-     }},
-    {"after a failure nothing is joined for free",
-     [](const AgentStep& s) {
-       return count<Join>(s.effects) == 0 || !s.after.group.first_failure ||
-              s.after.restarts == s.before.restarts + 1;
-     }},
-    {"a failed start is not repeated",
-     [](const AgentStep& s) {
-       return count<Join>(s.effects) == 0 || all(s.effects, [](const Effect& effect) {
-                const auto* ended = std::get_if<GroupEnded>(&effect);
-                return !ended || !ended->verdict.failed_at_start;
+       const bool joins =
+           s.before.phase != AgentPhase::joining && s.after.phase == AgentPhase::joining;
+       return count<Join>(s.effects) == (joins ? 1 : 0) &&
+              all(s.effects, [&](const Effect& effect) {
+                const auto* join = std::get_if<Join>(&effect);
+                if (!join) return true;
+                if (s.after.groups_started == 0) return !join->ended;
+                return join->ended && join->ended->generation == s.after.assignment->generation &&
+                       join->ended->ends == s.after.group.ends &&
+                       join->ended->first_failure == s.after.group.first_failure;
               });
+     }},
+    {"restarts are counted by the rendezvous alone",
+     [](const AgentStep& s) {
+       if (count<StartGroup>(s.effects) > 0) {
+         return s.after.restarts == s.after.assignment->restart_count;
+       }
+       return s.after.restarts == s.before.restarts || s.after.kept ||
+              s.after.phase == AgentPhase::done;
+     }},
+    {"the rendezvous's last word stays, and ends the job unless the operator did",
+     [](const AgentStep& s) {
+       if (!s.before.kept) return true;
+       if (s.after.phase == AgentPhase::draining) return s.after.kept == s.before.kept;
+       if (s.after.phase != AgentPhase::done) return false;
+       return s.after.verdict->result == s.before.kept->result
+                  ? s.after.verdict->exit_code == s.before.kept->exit_code
+                  : s.after.verdict->result == JobResult::interrupted;
      }},
     {"a failure is reported in the step in which it is known",
      [](const AgentStep& s) {

@@ -65,12 +65,28 @@ TEST(AgentSim, EveryLegalChangeOfPhaseIsSeen) {
 TEST(AgentSim, EverySituationThatMattersIsSeen) {
   if (replaying()) GTEST_SKIP() << "DISTRUN_SIM_SEED is set: one world sees less than all of them";
   const auto& seen = coverage_of_all_seeds().situations;
-  for (const char* situation :
-       {"success", "success after a restart", "failure", "failure after a restart", "interrupted",
-        "no round", "a worker is called first failure", "a worker is called victim",
-        "a worker is called stopped", "a worker is called succeeded", "a worker is abandoned",
-        "leftovers are abandoned", "a start fails", "a failure is held back",
-        "a spawn never answers"}) {
+  for (const char* situation : {"success",
+                                "success after a restart",
+                                "failure",
+                                "failure after a restart",
+                                "interrupted",
+                                "no round",
+                                "a worker is called first failure",
+                                "a worker is called victim",
+                                "a worker is called stopped",
+                                "a worker is called succeeded",
+                                "a worker is abandoned",
+                                "leftovers are abandoned",
+                                "a start fails",
+                                "a failure is held back",
+                                "a spawn never answers",
+                                "the job is over while launching",
+                                "the job is over while working",
+                                "the job is over while draining",
+                                "the first failure was on another node",
+                                "a round beside what is still there is not started",
+                                "the last word is answered",
+                                "the last word is not answered"}) {
     EXPECT_TRUE(seen.contains(situation)) << situation;
   }
   for (const std::string_view stage : agent::kExecStageTexts) {

@@ -21,6 +21,9 @@ Faults draw_faults(Random& random) {
     faults.dies_of_notice = 0.1 * much;
     faults.round_fails = 0.05 * much;
     faults.disband = 0.3 * much;
+    faults.job_over = 0.2 * much;
+    faults.given_up = 0.1 * much;
+    faults.others = 0.3;
   }
   if (chance(random, 0.4)) faults.stops = between(random, 1, 4);
   if (chance(random, 0.4)) faults.notices = between(random, 1, 5);
@@ -34,8 +37,13 @@ agent::AgentLimits draw_limits(Random& random) {
   constexpr Duration kGraces[] = {0s, 100ms, 1s, 30s};
   limits.grace = kGraces[between(random, 0, 3)];
   limits.patience = chance(random, 0.5) ? Duration(1s) : Duration(10s);
-  limits.restarts.max_restarts = between(random, 0, 3);
-  if (chance(random, 0.2)) limits.restarts.window = 20s;
+  return limits;
+}
+
+rendezvous::RestartBudget::Limits draw_budget(Random& random) {
+  rendezvous::RestartBudget::Limits limits;
+  limits.max_restarts = between(random, 0, 3);
+  if (chance(random, 0.2)) limits.window = 20s;
   return limits;
 }
 

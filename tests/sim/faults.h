@@ -3,6 +3,7 @@
 #pragma once
 
 #include "agent/core/agent.h"
+#include "rendezvous/core/restart_budget.h"
 #include "runtime/base/time.h"
 #include "tests/sim/random.h"
 
@@ -21,6 +22,9 @@ struct Faults {
   double dies_of_notice = 0;  // has no handler for SIGUSR1
   double round_fails = 0;     // no place in the next round
   double disband = 0;         // of rounds: membership changes
+  double job_over = 0;        // unasked, at any moment
+  double given_up = 0;        // the rendezvous is gone, at any moment
+  double others = 0;          // of rounds: other nodes take part, and have their own failures
   int stops = 0;              // signals of the operator, at random moments
   int notices = 0;
   bool stop_before_begin = false;
@@ -28,5 +32,7 @@ struct Faults {
 
 Faults draw_faults(Random& random);
 agent::AgentLimits draw_limits(Random& random);
+// What the simulated rendezvous grants.
+rendezvous::RestartBudget::Limits draw_budget(Random& random);
 
 }  // namespace distrun::sim

@@ -79,6 +79,9 @@ struct EventLine {
   std::string operator()(const RoundFailed& e) const {
     return "no round: " + text(to_string(e.error)) + ": " + e.why;
   }
+  std::string operator()(const JobOver& e) const {
+    return "job over: " + text(to_string(e.result)) + " with " + number(e.exit_code) + ": " + e.why;
+  }
   std::string operator()(const Disband& e) const {
     return "disband round " + number(e.generation.value) + ": " + e.why;
   }
@@ -109,7 +112,9 @@ struct EventLine {
 
 struct EffectLine {
   std::string operator()(const Join& e) const {
-    return "join (restarts " + number(e.restarts) + ")";
+    if (!e.ended) return "join";
+    return "join (round " + number(e.ended->generation.value) + " " +
+           text(to_string(e.ended->result)) + ")";
   }
   std::string operator()(const Leave& e) const {
     return "leave (" + text(to_string(e.result)) + ")";
@@ -148,7 +153,8 @@ struct EffectLine {
   std::string operator()(const Say& e) const { return text(to_string(e.severity)) + ": " + e.text; }
   std::string operator()(const Finish& e) const {
     return "finish with " + number(e.verdict.exit_code) + ", " + text(to_string(e.verdict.result)) +
-           ": " + e.verdict.why;
+           ": " + e.verdict.why +
+           (e.verdict.report.empty() ? "" : "\n  another node's report: " + e.verdict.report);
   }
 };
 

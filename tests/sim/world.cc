@@ -36,11 +36,16 @@ constexpr std::string_view kParts = "each end is called what it was";
 constexpr std::string_view kNotice =
     "a notice reaches every living worker once, and no child of it";
 constexpr std::string_view kToldOnce = "a stop signal reaches each process once";
+constexpr std::string_view kVerdict =
+    "a job succeeds or fails by the word of the rendezvous, unless something is still there";
+constexpr std::string_view kOwnFailure =
+    "a change of membership does not end a round that has failed here";
 // Of the world itself: it must come to an end.
 constexpr std::string_view kSteps = "the world runs away";
 
-constexpr std::array kSentences = {kEnds,   kFinal,   kDrains, kTicks, kOneRound, kOnce,
-                                   kOwnPid, kJobDead, kCause,  kParts, kNotice,   kToldOnce};
+constexpr std::array kSentences = {kEnds,   kFinal,    kDrains,  kTicks,     kOneRound,
+                                   kOnce,   kOwnPid,   kJobDead, kCause,     kParts,
+                                   kNotice, kToldOnce, kVerdict, kOwnFailure};
 
 bool is_order(int signo) {
   return signo == SIGINT || signo == SIGTERM;
@@ -59,6 +64,7 @@ World::World(std::uint64_t seed, Coverage& coverage)
       typo_(chance(random_, faults_.typo)),
       coverage_(coverage),
       agent_(limits_),
+      budget_(draw_budget(random_)),
       processes_(
           faults_, random_,
           [this](Duration after, std::function<void()> action) { later(after, std::move(action)); },
@@ -83,6 +89,12 @@ std::string World::run() {
   for (int i = 0; i < faults_.notices; ++i) {
     later(millis(random_, 1, 20000), [this, kNotices] {
       feed(NoticeSignal{kNotices[static_cast<std::size_t>(between(random_, 0, 2))]});
+    });
+  }
+  if (chance(random_, faults_.job_over)) end_job_later(millis(random_, 0, 20000));
+  if (chance(random_, faults_.given_up)) {
+    later(millis(random_, 0, 20000), [this] {
+      feed(RoundFailed{RoundError::closed, "the rendezvous is gone"});
     });
   }
   later(kHorizon, [this] { stop(SIGTERM); });
@@ -157,6 +169,9 @@ void World::check_step(const Event& event, const AgentState& before, const Agent
   if (broken_.empty()) broken_ = broken_step(before, after, effects, now_);
   if (broken_.empty()) broken_ = broken_invariant(after, limits_);
   check_deadlines(event, before, after);
+  if (std::holds_alternative<Disband>(event)) {
+    require(!before.group.first_failure || before == after, kOwnFailure);
+  }
 
   const auto* notice = std::get_if<NoticeSignal>(&event);
   if (!notice) return;
@@ -185,9 +200,9 @@ void World::check_deadlines(const Event& event, const AgentState& before, const 
     drained_by_ = now_ + limits_.grace + limits_.patience + kSlack;
   }
   if (const auto* stop = std::get_if<StopRequested>(&event)) {
-    if (!done_by_) done_by_ = now_ + limits_.grace + limits_.patience + kSlack;
+    if (!done_by_) done_by_ = now_ + limits_.grace + limits_.patience + kLastWord + kSlack;
     if (is_order(stop->signo) && ++orders_ == 2) {
-      done_by_ = std::min(*done_by_, now_ + limits_.patience + kSlack);
+      done_by_ = std::min(*done_by_, now_ + limits_.patience + kLastWord + kSlack);
       require(after.phase == AgentPhase::done || after.group.killing, kFinal);
     }
   }
@@ -199,11 +214,63 @@ void World::cover(const AgentState& before, const AgentState& after) {
   const GroupPhase from = fresh ? GroupPhase::idle : before.group.phase;
   if (from != after.group.phase) coverage_.group_edges.insert({from, after.group.phase});
   if (after.group.hold_until) seen("a failure is held back");
+  if (before.answer_by && after.verdict) {
+    seen(after.verdict->result == JobResult::interrupted ? "the last word is not answered"
+                                                         : "the last word is answered");
+  }
 }
 
 // ---- what the core wants -----------------------------------------------------------------------
 
 void World::apply(const Join& join) {
+  if (!join.ended) return give_place();
+  decide(*join.ended);
+}
+
+// As the rendezvous of several nodes would, of which the others are made up.
+void World::decide(const GroupVerdict& ended) {
+  const bool remains = !ended.abandoned.empty() || ended.leftovers_abandoned;
+  // A rendezvous that does not care starts the next round all the same.
+  const bool careless = chance(random_, remains ? 0.6 : 0.2);
+  const bool fails_elsewhere = chance(random_, faults_.others);
+  if (ended.result == GroupResult::stopped && !remains && !fails_elsewhere) return give_place();
+  JobOver over{JobResult::succeeded, 0, "all workers exited with status 0", budget_.spent(), {}};
+  if (ended.result != GroupResult::succeeded || fails_elsewhere) {
+    const bool blind = ended.failed_at_start && !careless;
+    const auto refusal = budget_.refusal(now_);
+    if ((!remains || careless) && !blind && !refusal) {
+      if (ended.result != GroupResult::stopped || fails_elsewhere) budget_.spend(now_);
+      return give_place();
+    }
+    over.result = JobResult::failed;
+    over.exit_code = ended.first_failure ? process_exit_code(ended.first_failure->status) : 1;
+    over.why = "not restarted: " + refusal.value_or("the simulation says so");
+    if (fails_elsewhere) over.report = "rank 99 on another node";
+  }
+  // The others may need long to end.
+  const bool slow = chance(random_, faults_.others);
+  later(slow ? millis(random_, 0, 5000) : micros(random_, 100, 5000),
+        [this, over] { end_job(over); });
+}
+
+void World::end_job_later(Duration after) {
+  const bool well = chance(random_, 0.2);
+  const std::string report = chance(random_, 0.5) ? "rank 99 on another node" : "";
+  const JobOver over{well ? JobResult::succeeded : JobResult::failed, between(random_, 0, 255),
+                     "the simulation says so", between(random_, 0, 3), well ? "" : report};
+  later(after, [this, over] { end_job(over); });
+}
+
+void World::end_job(const JobOver& over) {
+  if (agent_.phase() != AgentPhase::done && !over_) over_ = over;
+  if (agent_.phase() == AgentPhase::launching || agent_.phase() == AgentPhase::working ||
+      agent_.phase() == AgentPhase::draining) {
+    seen("the job is over while " + std::string(to_string(agent_.phase())));
+  }
+  feed(over);
+}
+
+void World::give_place() {
   const bool slow = chance(random_, 0.2);
   const Duration after = slow ? millis(random_, 0, 5000) : micros(random_, 100, 5000);
   if (chance(random_, faults_.round_fails)) {
@@ -226,8 +293,9 @@ void World::apply(const Join& join) {
   assignment.node_rank = NodeRank{between(random_, 0, assignment.node_count - 1)};
   assignment.base_rank = Rank{assignment.node_rank.value * limits_.nproc};
   assignment.world_size = assignment.node_count * limits_.nproc;
-  assignment.restart_count = join.restarts;
+  assignment.restart_count = budget_.spent();
   later(after, [this, assignment] { feed(Welcome{assignment}); });
+  if (chance(random_, faults_.job_over / 5)) end_job_later(after + micros(random_, 0, 3000));
   if (chance(random_, faults_.disband)) {
     later(after + millis(random_, 0, 3000), [this, generation = assignment.generation] {
       feed(Disband{generation, "a node joined"});
@@ -291,6 +359,12 @@ void World::apply(const StopLeftovers& request) {
 }
 
 void World::apply(const Report& report) {
+  // Told to the other nodes, it ends the round for all of them, this one included.
+  if (chance(random_, 0.5)) {
+    later(micros(random_, 100, 5000), [this, generation = report.generation] {
+      feed(Disband{generation, "a worker failed"});
+    });
+  }
   if (std::holds_alternative<NeverStarted>(report.failure.status)) return;
   const auto& failures = truth_[report.generation.value];
   require(!failures.empty() && failures.front()->pid == report.failure.pid, kCause);
@@ -323,6 +397,15 @@ void World::apply(const Finish& finish) {
   const bool given_up = last && (!last->abandoned.empty() || last->leftovers_abandoned);
   for (int generation = 0; generation < next_generation_; ++generation) {
     require_dead(Generation{generation}, given_up);
+  }
+  const JobVerdict& verdict = finish.verdict;
+  if (verdict.result == JobResult::succeeded || verdict.result == JobResult::failed) {
+    require(over_ ? verdict.result == over_->result && verdict.why == over_->why &&
+                        verdict.restarts == over_->restarts
+                  : given_up,
+            kVerdict);
+    if (!verdict.report.empty()) seen("the first failure was on another node");
+    if (!over_) seen("a round beside what is still there is not started");
   }
   switch (finish.verdict.result) {
     case JobResult::succeeded:

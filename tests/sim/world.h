@@ -69,7 +69,11 @@ class World {
   void cover(const agent::AgentState& before, const agent::AgentState& after);
   void seen(const std::string& situation) { ++coverage_.situations[situation]; }
 
-  void apply(const agent::Join&);
+  void apply(const agent::Join& join);
+  void decide(const agent::GroupVerdict& ended);
+  void give_place();
+  void end_job_later(Duration after);
+  void end_job(const agent::JobOver& over);
   void apply(const agent::Leave&) {}
   void apply(const agent::StartGroup&) {}
   void apply(const agent::Spawn&);
@@ -92,6 +96,7 @@ class World {
   bool typo_;
   Coverage& coverage_;
   agent::Agent agent_;
+  rendezvous::RestartBudget budget_;  // of the simulated rendezvous
   Processes processes_;
 
   TimePoint now_;
@@ -100,7 +105,8 @@ class World {
   std::optional<TimePoint> armed_;
 
   int next_generation_ = 0;
-  std::optional<int> asked_;  // the generation whose leftovers are looked for
+  std::optional<agent::JobOver> over_;  // the first that the agent was told
+  std::optional<int> asked_;            // the generation whose leftovers are looked for
   int request_ = 0;
   std::set<std::pair<int, int>> spawned_;  // generation, local rank
   std::map<int, std::vector<const Process*>>

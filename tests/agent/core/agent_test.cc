@@ -20,12 +20,9 @@ TEST(Agent, TakesItsLimitsFromTheSpec) {
   Spec spec;
   spec.nproc = 8;
   spec.grace = 600s;
-  spec.max_restarts = 5;
-  spec.restart_window = 1h;
   const AgentLimits limits = limits_of(spec);
   EXPECT_EQ(limits.nproc, 8);
   EXPECT_EQ(limits.grace, 600s);
-  EXPECT_EQ(limits.restarts, (RestartBudget::Limits{5, 1h}));
 }
 
 TEST(Agent, EachWayToGetNoRoundHasItsExitCode) {
@@ -68,6 +65,36 @@ TEST(Agent, AWelcomeThatNobodyAskedForIsIgnored) {
   Assignment later;
   later.generation = Generation{9};
   EXPECT_TRUE(agent.handle(Welcome{later}, t0).empty());
+}
+
+TEST(Agent, CountsRestartsAsTheRendezvousDoes) {
+  Agent agent{AgentLimits{}};
+  agent.handle(Begin{}, t0);
+  Assignment late;
+  late.restart_count = 2;
+  agent.handle(Welcome{late}, t0);
+  EXPECT_EQ(agent.restarts(), 2);
+  agent.handle(JobOver{JobResult::failed, 1, "why", 3, {}}, t0);
+  EXPECT_EQ(agent.restarts(), 3);
+}
+
+TEST(Agent, AJobThatFailedNeverEndsWithStatusZero) {
+  Agent agent{AgentLimits{}};
+  agent.handle(Begin{}, t0);
+  EXPECT_EQ(verdict(agent.handle(JobOver{JobResult::failed, 0, "why", 0, {}}, t0)).exit_code, 1);
+}
+
+TEST(Agent, AFailureElsewhereBringsItsReportAndNoCauseOfThisNode) {
+  Agent agent{AgentLimits{}};
+  agent.handle(Begin{}, t0);
+  agent.handle(Welcome{}, t0);
+  agent.handle(SpawnFailed{Generation{}, LocalRank{0}, ExecStage::exec, 2}, t0);
+  agent.handle(LeftoversGone{Generation{}, 1}, t0);
+  const Effects effects =
+      agent.handle(JobOver{JobResult::failed, 13, "why", 0, "rank 5: ValueError"}, t0);
+  EXPECT_EQ(verdict(effects).report, "rank 5: ValueError");
+  EXPECT_EQ(verdict(effects).exit_code, 13);
+  EXPECT_EQ(verdict(effects).first_failure, std::nullopt);
 }
 
 TEST(Agent, NothingIsPendingOnceItIsDone) {

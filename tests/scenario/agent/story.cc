@@ -93,6 +93,12 @@ ExitStatus status(const std::string& text) {
   return killed;
 }
 
+JobResult job_result(const std::string& name) {
+  if (name == "succeeded") return JobResult::succeeded;
+  if (name == "failed") return JobResult::failed;
+  throw Nonsense("not succeeded or failed: " + name);
+}
+
 RoundError round_error(const std::string& name) {
   if (name == "timed-out") return RoundError::timed_out;
   if (name == "closed") return RoundError::closed;
@@ -139,10 +145,6 @@ std::string Story::obey(const Words& words) {
         limits.nproc = number(value);
       } else if (name == "grace") {
         limits.grace = duration(value);
-      } else if (name == "restarts") {
-        limits.restarts.max_restarts = number(value);
-      } else if (name == "window") {
-        limits.restarts.window = duration(value);
       } else {
         throw Nonsense("no such setting: " + name);
       }
@@ -155,6 +157,14 @@ std::string Story::obey(const Words& words) {
   if (command == "welcome") return welcome(words);
   if (command == "no-round") {
     return feed(RoundFailed{round_error(word(words, 1)), rest(words, 2)});
+  }
+  if (command == "job-over") {
+    return feed(JobOver{job_result(word(words, 1)), number(word(words, 2)), rest(words, 3),
+                        agent_->restarts(), report_});
+  }
+  if (command == "report") {
+    report_ = rest(words, 1);
+    return {};
   }
   if (command == "disband") return feed(Disband{generation(), rest(words, 1)});
   if (command == "disband-round") {
@@ -203,7 +213,8 @@ std::string Story::welcome(const Words& words) {
   Assignment assignment;
   assignment.generation = Generation{rounds_++};
   assignment.world_size = agent_->limits().nproc;
-  assignment.restart_count = agent_->restarts();
+  // The rendezvous counts a restart after a failure here, unless told that it was elsewhere.
+  assignment.restart_count = agent_->restarts() + (agent_->group().first_failure ? 1 : 0);
   for (const auto& [name, value] : settings(words)) {
     if (name == "round") {
       assignment.generation = Generation{number(value)};
@@ -212,6 +223,8 @@ std::string Story::welcome(const Words& words) {
       assignment.base_rank = Rank{number(value)};
     } else if (name == "world") {
       assignment.world_size = number(value);
+    } else if (name == "restarts") {
+      assignment.restart_count = number(value);
     } else {
       throw Nonsense("no such setting: " + name);
     }

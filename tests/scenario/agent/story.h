@@ -39,6 +39,7 @@ class Story {
   int rounds_ = 0;
   std::optional<agent::Spawn> spawn_;  // outstanding
   int look_ = 0;
+  std::string report_;  // of another node
   std::string command_;
   std::vector<std::string> broken_;
 };
