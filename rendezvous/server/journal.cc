@@ -65,6 +65,7 @@ std::string line_of(std::string_view json) {
   return prefix.data() + std::string(json) + '\n';
 }
 
+// REQUIRES: `record` can be read again.
 std::string save_line(const Record& record) {
   return line_of(std::string(kSave) + record_to_json(record) + '}');
 }
@@ -136,6 +137,13 @@ class Journal::File {
   const std::vector<Record>& records() const { return records_; }
 
   Result<void> save(const Record& record) {
+    // One that cannot be read again would keep the daemon from starting.
+    const auto read_again = record_from_json(record_to_json(record));
+    if (!read_again || read_again->job != record.job) {
+      return Error{Errc::invalid_argument,
+                   path_ + ": a job's record cannot be kept: " +
+                       (read_again ? "its name is not UTF-8" : read_again.error().detail)};
+    }
     return write(save_line(record), [&record](auto& records) { put(records, record); });
   }
 
