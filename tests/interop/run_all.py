@@ -27,6 +27,8 @@ def checks(binaries, python):
     yield "raw questions to distrund", "wire_probe.py", ["--server", server], {}
     torchrun = pathlib.Path(python).with_name("torchrun")
     if torchrun.exists():
+        arguments = ["--server", server, "--torchrun", str(torchrun)]
+        yield "two agents of torchrun through distrund", "torchrun_distrund.py", arguments, {}
         # From 2.4 on torchrun keeps one store over restarts, where Gloo reads the dead workers' addresses: a plain
         # restart fails there. This variable gives it a new store for each attempt, as distrun always does.
         fresh = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
