@@ -1,4 +1,4 @@
-/* cable NEAR_IF FAR_PID FAR_IF: an Ethernet cable in user space, for what a real one does to frames.
+/* cable NEAR_IF FAR_PID FAR_IF: an Ethernet cable in user space, for what real ones do to frames.
  *
  * Makes a TAP device NEAR_IF in this network namespace and FAR_IF in that of process FAR_PID, and
  * carries frames between the two.  Says "ready" once both are there.  How it treats them is told on

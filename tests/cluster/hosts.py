@@ -16,6 +16,7 @@ Needs Linux, root or user namespaces, and `ip`, `unshare`, `nsenter` (iproute2, 
 import ctypes
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -186,6 +187,8 @@ class Lab:
             raise RuntimeError("hosts.enter() first")
         self.names, self.family, self.dead_nic, self.cable = names, family, dead_nic, cable
         self.processes = []
+        for left in FOLDER.iterdir():  # of the lab before
+            shutil.rmtree(left) if left.is_dir() else left.unlink()
         self._hosts = {f"h{i}": Host(self, i) for i in range(1, count + 1)}
         try:
             _run("ip", "-batch", "-", input="link add br0 type bridge\nlink set br0 up\n")
@@ -363,18 +366,24 @@ class Host:
         self._signal_all(signal.SIGCONT)
 
     def _signal_all(self, signo):
-        world = os.readlink(f"/proc/{self._init}/ns/pid")
-        for entry in pathlib.Path("/proc").iterdir():
-            if not entry.name.isdigit():
-                continue
+        for pid in self._members():
             try:
-                if os.readlink(entry / "ns/pid") == world:
-                    os.kill(int(entry.name), signo)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+                os.kill(pid, signo)
+            except ProcessLookupError:
+                pass
         if signo == signal.SIGCONT:
             for process in self.lab.processes:
                 process.wake_waiter()
+
+    def _members(self):
+        """Pids, as we count, of all processes on it."""
+        world = os.readlink(f"/proc/{self._init}/ns/pid")
+        for entry in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if os.readlink(entry / "ns/pid") == world:
+                    yield int(entry.name)
+            except (FileNotFoundError, ProcessLookupError):
+                continue  # gone meanwhile
 
     # -- processes --
 
@@ -395,6 +404,18 @@ class Host:
         code = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3]))"
         process = self.start([sys.executable, "-I", "-S", "-c", code, host.address, port, seconds])
         return process.wait(seconds + 10) == 0
+
+    def pids(self):
+        """Of all that runs on it, as it counts itself."""
+        found = []
+        for pid in self._members():
+            try:
+                status = pathlib.Path(f"/proc/{pid}/status").read_text()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if alive(pid):
+                found.append(int(re.search(r"^NSpid:.*\t(\d+)$", status, re.MULTILINE)[1]))
+        return found
 
     def init_command(self):
         """Prefix for a command that is to run in all of the host's namespaces."""

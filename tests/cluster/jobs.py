@@ -7,8 +7,10 @@ Binaries come from the folder in DISTRUN_BIN (default: build/dev/bin), `cable` a
 import collections
 import os
 import pathlib
+import re
 import signal
 import sys
+import time
 import unittest
 
 import hosts
@@ -61,23 +63,26 @@ class Reports:
                 whole.append(sorted(lines, key=lambda line: line.rank))
         return whole
 
-    def wait_round(self, seconds, *, hosts_are=None, after=0, what=""):
-        """The first complete round behind the first `after` ones, on exactly these hosts if they are named."""
+    def wait_round(self, hosts_are=None, *, after=None, seconds=20):
+        """The latest complete round, once it is on exactly these hosts ("h1 h2") if they are named, and not `after`."""
 
         def found():
-            for lines in self.complete()[after:]:
-                if hosts_are is None or sorted(line.host for line in lines) == sorted(hosts_are):
-                    return lines
-            return None
+            rounds = self.complete()
+            if not rounds or (after and rounds[-1][0][-2:] == after[0][-2:]):
+                return None
+            on = sorted(line.host for line in rounds[-1])
+            return rounds[-1] if hosts_are is None or on == sorted(hosts_are.split()) else None
 
-        return wait_until(found, seconds, lambda: f"a round of {hosts_are or 'anybody'} {what}; there were:\n{self}")
+        return wait_until(found, seconds, lambda: f"a round of {hosts_are or 'anybody'}; there were:\n{self}")
 
     def finish(self):
         """All workers end well."""
         (self.folder / "finish").touch()
 
     def die(self, rank):
-        """The worker of that rank fails."""
+        """The worker of that rank fails: not within its first second, which would be a failure to start."""
+        began = max(line.time_ns for line in self.lines() if line.rank == rank)
+        time.sleep(max(0, 1.2 - (time.monotonic_ns() - began) / 1e9))
         (self.folder / f"die.{rank}").touch()
 
     def __str__(self):
@@ -137,6 +142,12 @@ class ClusterTest(unittest.TestCase):
         self.assertIsNone(process.poll(), process.err())
         return process
 
+    def wait_for_text(self, process, pattern, seconds=15):
+        """Until it has said that on stderr (a regular expression); gives the match."""
+        return wait_until(
+            lambda: re.search(pattern, process.err()), seconds, lambda: f"{process.name} says {pattern!r}: {process.err()}"
+        )  # fmt: skip
+
     def reporting(self, reports, *how):
         return [TOOLS / "reporting_worker", reports.folder, *how]
 
@@ -147,17 +158,28 @@ class ClusterTest(unittest.TestCase):
         self.assertEqual(ended, {name: status for name in agents})
 
     def assert_rounds_were_sound(self, reports):
-        """In a round no two workers have one rank, all agree on the size, no worker outlives the round's successor."""
+        """In a round no two workers have one rank, and all agree on the size."""
         for master, lines in reports.rounds().items():
             ranks = [line.rank for line in lines]
             self.assertEqual(len(ranks), len(set(ranks)), f"one rank twice in round {master}:\n{reports}")
             self.assertEqual(len({line.world_size for line in lines}), 1, f"sizes differ in {master}:\n{reports}")
             self.assertLessEqual(len(lines), lines[0].world_size, f"more workers than its size in {master}")
 
-    def end_well(self, reports, agents, seconds=15):
+    def assert_gone(self, line, seconds=10):
+        """That worker does not run any more, on a host that does."""
+        host = self._lab[line.host]
+        wait_until(lambda: line.pid not in host.pids(), seconds, lambda: f"{line} is gone")
+
+    def end_well(self, reports, agents, seconds=20):
+        """The job goes to its end: every node with status 0."""
         reports.finish()
         self.assert_all_end_with(0, agents, seconds)
         self.assert_rounds_were_sound(reports)
+
+
+def ranks(lines):
+    """{host: node rank} of a round."""
+    return {line.host: line.group_rank for line in lines}
 
 
 def kill_agent(process):
