@@ -151,7 +151,8 @@ void Member::on(const member::Closed& closed) {
   if (found == lines_.end()) return;
   const std::string how = closed.why.empty() ? "closed" : closed.why;
   if (closed.dial == attached_) {
-    lose(closed.dial, how);
+    lose(how);
+    lines_.erase(found);
     return search_again();
   }
   note_answer(text(found->second.contact) + ": " + how);
@@ -188,11 +189,7 @@ void Member::on_message(int dial, const Welcome& welcome) {
     say(Tone::warning, "the coordinator at " + text(lines_.at(dial).contact) +
                            " gave a place in round " + text(welcome.round) +
                            " while workers of round " + text(round_) + " run: connecting anew");
-    if (dial == attached_) {
-      lose(dial, "it is out of step");
-      return search_again();
-    }
-    return drop(dial);
+    return leave_line(dial, "it is out of step");
   }
   if (dial != attached_) attach(dial);
   if (welcome.round == round_) {
@@ -302,14 +299,13 @@ void Member::follow(int dial, const Contact& target) {
   if (dial == attached_) {
     say(Tone::info, "the coordinator at " + who + " sends this node to " + text(target));
     if (hosting_) stop_hosting();
-    detach(dial);
+    detach();
     tried_.assign(1, line.contact);
     wide_ = false;
     somebody_ = false;
     enter(MemberPhase::dialing);
-  } else {
-    drop(dial);
   }
+  drop(dial);
   release(line.contact);
   if (hosting_ && !no_quorum_since_) return;
   if (own || line.hops >= kMaxHops) return;
@@ -372,22 +368,21 @@ void Member::place(const Welcome& welcome) {
 }
 
 // Forgets the attachment.  Its vote still binds, until release().
-void Member::detach(int dial) {
-  DISTRUN_CHECK(dial == attached_);
+void Member::detach() {
+  DISTRUN_CHECK(attached_ != 0);
   attached_ = 0;
   lost_since_ = now_;
   bound_until_ = heard_ + silence();
   answers_.clear();
   last_no_answer_.reset();
   if (agents_host() && !no_quorum_since_) no_quorum_since_ = now_;
-  drop(dial);
 }
 
-void Member::lose(int dial, const std::string& how) {
+void Member::lose(const std::string& how) {
   const bool workers = has_round() && !asked_;
-  say(Tone::warning, "lost the coordinator at " + text(lines_.at(dial).contact) + " (" + how +
+  say(Tone::warning, "lost the coordinator at " + text(lines_.at(attached_).contact) + " (" + how +
                          "); " + (workers ? "workers go on; " : "") + "looking for it");
-  detach(dial);
+  detach();
 }
 
 void Member::search_again() {
@@ -400,9 +395,10 @@ void Member::search_again() {
 }
 
 void Member::leave_line(int dial, const std::string& why) {
-  if (dial != attached_) return drop(dial);
-  lose(dial, why);
-  search_again();
+  const bool was_attached = dial == attached_;
+  if (was_attached) lose(why);
+  drop(dial);
+  if (was_attached) search_again();
 }
 
 void Member::drop(int dial) {
@@ -446,8 +442,7 @@ void Member::check_deadlines() {
       forgiven_ = true;
       silent_at_ = now_ + limits_.self.terms.beat;
     } else {
-      lose(attached_, "silent for " + duration_text(silence()));
-      search_again();
+      leave_line(attached_, "silent for " + duration_text(silence()));
     }
   }
   std::vector<int> mute;
@@ -537,7 +532,6 @@ void Member::look_around() {
   look_at_ = std::min(*look_at_, now_ + pause);
   if (now_ < *look_at_) return;
   look_at_ = now_ + pause;
-  tried_.clear();
   dial(limits_.endpoint, -1, 0);
   if (!no_quorum_since_) return;
   int order = 0;
@@ -546,10 +540,12 @@ void Member::look_around() {
 
 void Member::dial(const Contact& contact, int order, int hops) {
   if (is_trying(contact) || lines_.size() >= kMaxDials) return;
-  if (std::find(tried_.begin(), tried_.end(), contact) != tried_.end()) return;
-  // Nobody but this node answers there.
-  if (!hosting_ && order < kMaxSuccessors && order == own_order()) return;
-  tried_.push_back(contact);
+  const bool own = hosting_ && contact == own_contact();
+  if (!own && contact == takeover_contact()) return;  // it is this node that answers there
+  if (!hosting_) {
+    if (std::find(tried_.begin(), tried_.end(), contact) != tried_.end()) return;
+    tried_.push_back(contact);
+  }
   Line line;
   line.contact = contact;
   line.order = order;
@@ -618,7 +614,6 @@ void Member::host() {
   out_.push_back(Host{std::move(record), own_index_});
   directed_.reset();
   old_ = own_contact();
-  tried_.clear();
   dial(*old_, own_order(), 0);
 }
 
@@ -683,7 +678,10 @@ std::vector<Successor> Member::succession() const {
 }
 
 Contact Member::own_contact() const {
-  if (hosting_ && own_index_ < 0) return limits_.endpoint;
+  return hosting_ && own_index_ < 0 ? limits_.endpoint : takeover_contact();
+}
+
+Contact Member::takeover_contact() const {
   for (const Successor& successor : welcome_.successors) {
     if (successor.node == limits_.self.node) return contact_of(successor);
   }

@@ -263,9 +263,9 @@ class Member {
   bool worth_following(const Line& line, const Fence& last, bool quorum) const;
   void follow(int dial, const Contact& target);  // "elsewhere"
   void attach(int dial);
-  void detach(int dial);
+  void detach();
   void tell_pending(Line& line);
-  void lose(int dial, const std::string& how);  // the attachment
+  void lose(const std::string& how);
   void search_again();
   void leave_line(int dial, const std::string& why);
   void drop(int dial);  // hang up
@@ -288,7 +288,8 @@ class Member {
   bool waits_for_a_word() const;  // on a line beside the attachment
   bool is_trying(const Contact& contact) const;
   void release(const Contact& contact);  // it cannot, or will not, count on this node
-  Contact own_contact() const;
+  Contact own_contact() const;           // where this node's own coordinator answers
+  Contact takeover_contact() const;      // where others look for it; port 0: nowhere
   int own_order() const;
   std::vector<Successor> succession() const;  // by rank, but the heir first
   int order_of(const Contact& contact) const;
