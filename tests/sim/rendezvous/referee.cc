@@ -1,0 +1,247 @@
+#include "tests/sim/rendezvous/referee.h"
+
+#include "rendezvous/core/invariants.h"
+#include "tests/sim/rendezvous/node.h"
+#include "tests/sim/rendezvous/seat.h"
+
+#include <algorithm>
+
+namespace distrun::rendezvous::sim {
+
+using namespace std::chrono_literals;
+
+namespace {
+
+// How long after a fault its consequences may show.
+constexpr Duration kAftermath = 15s;
+
+bool same_end(const Over& a, const Over& b) {
+  return a.result == b.result && a.exit_code == b.exit_code && a.report == b.report;
+}
+
+bool same_failure(const Failure& a, const Failure& b) {
+  return a.host == b.host && a.rank == b.rank && a.pid == b.pid && a.exit_code == b.exit_code;
+}
+
+}  // namespace
+
+std::vector<std::string_view> Referee::sentences() {
+  return {kRanks,     kAgree,   kWorkers,    kFences,   kStart,   kOneJob,
+          kNoWayBack, kBudget,  kStores,     kQuorum,   kHealthy, kSameEnd,
+          kCause,     kSettles, kNobodyLeft, kFewDials, kOneSeat, kEdges};
+}
+
+const NodeId& Referee::id_of(const Node& node) {
+  return node.id();
+}
+
+void Referee::require(bool holds, std::string_view sentence) {
+  if (!holds && broken_.empty()) broken_ = sentence;
+}
+
+void Referee::trouble_ends(HostId host) {
+  --troubles_[host];
+  trouble_ended_[host] = stage_.agenda.now();
+}
+
+bool Referee::healthy(HostId host) const {
+  const auto troubles = troubles_.find(host);
+  if (troubles != troubles_.end() && troubles->second > 0) return false;
+  const auto ended = trouble_ended_.find(host);
+  return ended == trouble_ended_.end() || stage_.agenda.now() - ended->second > kAftermath;
+}
+
+// ---- coordinators ------------------------------------------------------------------------------
+
+void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousState>& before,
+                           const Event&, const Effects& effects) {
+  ++coverage_.events;
+  for (const auto& [job, after] : seat.states()) {
+    const auto was = before.find(job);
+    if (broken_.empty()) broken_ = broken_invariant(after);
+    if (was == before.end()) continue;
+    if (was->second.over && !after.over) {  // everybody had left; the name is free again
+      end_.reset();
+      rounds_.clear();
+      whole_.clear();
+      newest_whole_.reset();
+      seen("a second job under an old name");
+      continue;
+    }
+    if (broken_.empty()) broken_ = broken_step(was->second, after, effects);
+    if (was->second.phase != after.phase) {
+      coverage_.round_edges.insert({was->second.phase, after.phase});
+    }
+  }
+  for (const Effect& effect : effects) {
+    const auto* note = std::get_if<Note>(&effect);
+    if (!note) continue;
+    seen(std::string(to_string(note->happening.kind)) + " is noted");
+    if (note->happening.kind == HappeningKind::loss) check_loss(seat, note->happening.node);
+  }
+  if (!asking_) check_quorum(seat);
+}
+
+// Whoever may act has a quorum; then nobody else has one.
+void Referee::check_quorum(Seat& seat) {
+  const auto holds = [this](const Seat& one) {
+    const auto state = one.states().find(kJob);
+    return one.authority().host && one.authority().rule == TakeoverRule::majority &&
+           state != one.states().end() && state->second.last.generation.value >= 0 &&
+           state->second.phase != RoundPhase::over && state->second.has_quorum &&
+           stage_.network.alive(one.process()) && !stage_.network.paused(one.process());
+  };
+  if (!holds(seat)) return;
+  asking_ = true;
+  const std::set<Seat*> seats = seats_;
+  for (Seat* other : seats) {
+    if (other == &seat || !holds(*other)) continue;
+    other->refresh();  // what it said last may no longer be so
+    require(!holds(*other), kQuorum);
+  }
+  asking_ = false;
+}
+
+void Referee::check_loss(const Seat& seat, const NodeId& id) {
+  const auto found = nodes_.find(id);
+  if (found == nodes_.end()) return;
+  const Node& node = *found->second;
+  const bool others_may_be_better = seat.authority().host && seat.authority().successor > 0;
+  if (!node.alive() || node.exit() || others_may_be_better) return;
+  if (stage_.plan.weather.loss > 0.01) return;
+  if (!healthy(node.host()) || !healthy(stage_.network.host_of(seat.process()))) return;
+  require(false, kHealthy);
+}
+
+void Referee::coordinator_says(const Seat&, const CoordinatorMessage& message) {
+  ++messages_;
+  const auto* welcome = std::get_if<Welcome>(&message);
+  if (welcome && stage_.careful) check_facts(rounds_[welcome->round], *welcome);
+}
+
+void Referee::check_facts(Round& round, const Welcome& welcome) {
+  if (round.facts.round != welcome.round) round.facts = welcome;
+  const Welcome& facts = round.facts;
+  require(
+      facts.node_count == welcome.node_count && facts.world_size == welcome.world_size &&
+          facts.master_addr == welcome.master_addr && facts.master_port == welcome.master_port &&
+          facts.restart_count == welcome.restart_count && facts.coordinator == welcome.coordinator,
+      kAgree);
+  require(welcome.node_rank.value >= 0 && welcome.node_rank.value < welcome.node_count, kRanks);
+  const auto [store, fresh] =
+      stores_.emplace(std::pair(welcome.master_addr, welcome.master_port), welcome.round);
+  require(store->second == welcome.round, kStores);
+  if (!stage_.plan.terms.restart_window) {
+    require(welcome.restart_count <= stage_.plan.terms.max_restarts, kBudget);
+  }
+}
+
+// ---- nodes -------------------------------------------------------------------------------------
+
+void Referee::member_says(const Node&, const AgentMessage&) {
+  ++messages_;
+}
+
+void Referee::member_handled(const Node& node, MemberPhase before, const member::Event&,
+                             const member::Effects& effects) {
+  ++coverage_.events;
+  const MemberPhase after = node.member().phase();
+  if (before != after) {
+    const std::pair edge(before, after);
+    coverage_.member_edges.insert(edge);
+    // Two at once are a step, too: attached, and at once lost again.
+    const auto legal = [](std::pair<MemberPhase, MemberPhase> step) {
+      return std::count(kMemberEdges.begin(), kMemberEdges.end(), step) > 0;
+    };
+    bool via = legal(edge);
+    for (const auto& [from, to] : kMemberEdges) {
+      via = via || (from == before && legal({to, after}));
+    }
+    require(via, kEdges);
+  }
+  if (broken_.empty()) broken_ = node.member().broken_invariant();
+  for (const member::Effect& effect : effects) {
+    if (std::holds_alternative<member::Host>(effect)) seen("a node takes over");
+    if (std::holds_alternative<member::StopHosting>(effect)) seen("a host yields");
+    if (std::holds_alternative<member::NoRound>(effect)) seen("a node gives up");
+  }
+}
+
+void Referee::placed(const Node& node, const Welcome& welcome) {
+  require(node.agent().joining(), kStart);
+  const auto last = last_round_.find(node.id());
+  require(last == last_round_.end() || last->second < welcome.round, kFences);
+  last_round_[node.id()] = welcome.round;
+
+  Round& round = rounds_[welcome.round];
+  check_facts(round, welcome);
+  const auto [rank, fresh] = round.by_rank.emplace(welcome.node_rank.value, node.id());
+  require(rank->second == node.id(), kRanks);
+  round.workers[welcome.node_rank.value] = {welcome.base_rank.value, node.plan().nproc};
+  int end = 0;
+  for (const auto& [node_rank, workers] : round.workers) {
+    require(workers.first >= end, kWorkers);
+    end = workers.first + workers.second;
+  }
+  require(end <= welcome.world_size, kWorkers);
+}
+
+void Referee::group_starts(const Node& node, const Welcome& welcome) {
+  Round& round = rounds_[welcome.round];
+  round.running.insert(node.id());
+  if (!runs_whole(welcome.round) || !one_job()) return;
+  round.was_whole = true;
+  require(!newest_whole_ || *newest_whole_ < welcome.round, kNoWayBack);
+  newest_whole_ = welcome.round;
+  for (const Fence& other : whole_) require(!runs_whole(other), kOneJob);
+  whole_.insert(welcome.round);
+}
+
+void Referee::group_ends(const Node& node, const Fence& fence, const Outcome& outcome) {
+  rounds_[fence].running.erase(node.id());
+  if (outcome.result == RoundResult::succeeded) seen("a node succeeds");
+}
+
+bool Referee::runs_whole(const Fence& fence) const {
+  const auto round = rounds_.find(fence);
+  return round != rounds_.end() &&
+         std::ssize(round->second.running) == round->second.facts.node_count;
+}
+
+void Referee::fails(const Node& node, const Failure& failure) {
+  Round& round = rounds_[node.agent().place()->round];
+  round.failures.emplace_back(stage_.agenda.now(), failure);
+  const std::set<NodeId> others = round.running;
+  for (const NodeId& other : others) {
+    if (other == node.id()) continue;
+    // The rest of the world, not the node that failed, decides what follows.
+    stage_.agenda.after(0s, [this, other] { const_cast<Node*>(nodes_.at(other))->infected(); });
+  }
+}
+
+void Referee::dies(const Node& node) {
+  const auto last = last_round_.find(node.id());
+  if (last != last_round_.end()) rounds_[last->second].running.erase(node.id());
+}
+
+void Referee::agent_ends(const Node& node, const Exit& exit) {
+  dies(node);
+  if (exit.how != Exit::How::over) return;
+  const Over& over = exit.over;
+  seen("the job ends: " + std::string(over.result == OverResult::succeeded   ? "succeeded"
+                                      : over.result == OverResult::failed    ? "failed"
+                                      : over.result == OverResult::timed_out ? "timed out"
+                                                                             : "closed"));
+  if (!end_) end_ = over;
+  if (one_job()) require(same_end(*end_, over), kSameEnd);
+  if (!over.failure) return;
+  bool known = false;
+  for (const auto& [fence, round] : rounds_) {
+    for (const auto& [at, failure] : round.failures) {
+      known = known || same_failure(failure, *over.failure);
+    }
+  }
+  require(known, kCause);
+}
+
+}  // namespace distrun::rendezvous::sim
