@@ -276,9 +276,10 @@ class Host:
         if self.lab.cable:
             self._cable = subprocess.Popen(
                 [self.lab.cable, self._port, str(self._init), "eth0"],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)  # fmt: skip
-            if self._cable.stdout.readline() != "ready\n":
-                raise Unavailable("no TAP devices: cable could not start")
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, bufsize=1)  # fmt: skip
+            said = self._cable.stdout.readline()
+            if said != "ready\n":
+                raise Unavailable(said.strip())
         else:
             _run("ip", "link", "add", self._port, "type", "veth", "peer", "name", "eth0", "netns", self._init)
         _run("ip", "link", "set", self._port, "master", "br0", "up")
