@@ -193,7 +193,8 @@ void Member::on_message(int dial, const Welcome& welcome) {
   }
   if (dial != attached_) attach(dial);
   if (welcome.round == round_) {
-    welcome_ = welcome;  // who may take over can have changed
+    coordinator_ = welcome.coordinator;  // who may take over can have changed
+    successors_ = welcome.successors;
     return;
   }
   place(welcome);
@@ -208,8 +209,16 @@ void Member::on_message(int dial, const Waiting& waiting) {
     }
     attach(dial);
   }
+  take_waiting(waiting);
+}
+
+void Member::take_waiting(const Waiting& waiting) {
   set_quorum(waiting.quorum);
   waiting_why_ = waiting.why;
+  if (!waiting.coordinator.empty()) {  // a spare follows the round it waits beside
+    coordinator_ = waiting.coordinator;
+    successors_ = waiting.successors;
+  }
   out_.push_back(Progress{waiting});
 }
 
@@ -343,18 +352,18 @@ void Member::attach(int dial) {
   pause_until_.reset();
   line.answer_by.reset();
   enter(MemberPhase::attached);
-  if (line.waiting) {
-    set_quorum(line.waiting->quorum);
-    waiting_why_ = line.waiting->why;
-    out_.push_back(Progress{*std::exchange(line.waiting, std::nullopt)});
-  }
+  if (const auto waiting = std::exchange(line.waiting, std::nullopt)) take_waiting(*waiting);
   tell_pending(line);
 }
 
 void Member::place(const Welcome& welcome) {
   DISTRUN_CHECK(welcome.round > round_);
   round_ = welcome.round;
-  welcome_ = welcome;
+  rank_ = welcome.node_rank;
+  node_count_ = welcome.node_count;
+  restart_count_ = welcome.restart_count;
+  coordinator_ = welcome.coordinator;
+  successors_ = welcome.successors;
   asked_ = false;
   disbanded_ = false;
   store_port_ = 0;
@@ -364,6 +373,7 @@ void Member::place(const Welcome& welcome) {
   heir_.clear();
   waiting_why_.clear();
   no_quorum_since_.reset();
+  for (auto& [dial, line] : lines_) line.told = false;  // the next outcome is another
   out_.push_back(Placed{welcome});
 }
 
@@ -465,7 +475,7 @@ void Member::check_deadlines() {
                                        " was away for " + duration_text(limits_.patience) +
                                        answers_text() + advice());
   }
-  const std::string nodes = std::to_string(welcome_.node_count);
+  const std::string nodes = std::to_string(node_count_);
   give_up(GaveUp::closed,
           "the coordinator was lost, and in " + duration_text(limits_.takeover_patience) +
               " no majority of the " + nodes + " nodes of round " + text(round_) +
@@ -528,7 +538,8 @@ void Member::look_around() {
   if (!hosting_ || attached_ == 0 || !may_take_over()) return look_at_.reset();
   if (!no_quorum_since_ && own_index_ < 0) return look_at_.reset();
   const Duration pause = no_quorum_since_ ? kLookAround : kLookAtEndpoint;
-  if (!look_at_) look_at_ = now_;
+  // The first coordinator has no quorum for a moment after each seal: until others have answered.
+  if (!look_at_) look_at_ = own_index_ < 0 ? now_ + pause : now_;
   look_at_ = std::min(*look_at_, now_ + pause);
   if (now_ < *look_at_) return;
   look_at_ = now_ + pause;
@@ -569,14 +580,16 @@ void Member::send_join(int dial, Line& line) {
   if (join.address.empty()) join.address = line.local_address;
   // To another coordinator, `hosts` says that this node's is the one that acts.
   join.hosts = hosting_ && (line.contact == own_contact() || !no_quorum_since_);
-  join.store_port = store_port_;
+  // Once only: if this Join leads to a round whose Welcome is lost on the way here, others may have
+  // used that store.
+  join.store_port = std::exchange(store_port_, 0);
   join.held.reset();
   if (has_round()) {
     Join::Held held;
     held.round = round_;
-    held.rank = welcome_.node_rank;
-    held.node_count = welcome_.node_count;
-    held.restart_count = welcome_.restart_count;
+    held.rank = rank_;
+    held.node_count = node_count_;
+    held.restart_count = restart_count_;
     if (outcome_) held.outcome = aged(*outcome_, now_ - outcome_at_);
     join.held = std::move(held);
   }
@@ -589,7 +602,7 @@ void Member::send_join(int dial, Line& line) {
 // ---- hosting -----------------------------------------------------------------------------------
 
 void Member::host() {
-  const auto& all = welcome_.successors;
+  const auto& all = successors_;
   const auto own = std::find_if(all.begin(), all.end(), [this](const Successor& successor) {
     return successor.node == limits_.self.node;
   });
@@ -601,14 +614,14 @@ void Member::host() {
   record.token = limits_.self.token;
   record.terms = limits_.self.terms;
   record.last = round_;
-  record.node_count = welcome_.node_count;
+  record.node_count = node_count_;
   for (const Successor& successor : all) {
     const auto rank = static_cast<std::size_t>(successor.rank.value);
     if (rank >= record.hosts.size()) record.hosts.resize(rank + 1);
     record.hosts[rank] = successor.host;
   }
-  record.restarts = welcome_.restart_count;
-  record.coordinator = heir_.empty() ? welcome_.coordinator : heir_;
+  record.restarts = restart_count_;
+  record.coordinator = heir_.empty() ? coordinator_ : heir_;
   say(Tone::info, "no coordinator is to be found" + answers_text() + "; this node takes over at " +
                       text(own_contact()));
   out_.push_back(Host{std::move(record), own_index_});
@@ -670,7 +683,7 @@ Duration Member::silence() const {
 
 std::vector<Successor> Member::succession() const {
   std::vector<Successor> order;
-  std::copy_if(welcome_.successors.begin(), welcome_.successors.end(), std::back_inserter(order),
+  std::copy_if(successors_.begin(), successors_.end(), std::back_inserter(order),
                [](const Successor& successor) { return successor.port != 0; });
   std::stable_partition(order.begin(), order.end(),
                         [this](const Successor& successor) { return successor.node == heir_; });
@@ -682,7 +695,7 @@ Contact Member::own_contact() const {
 }
 
 Contact Member::takeover_contact() const {
-  for (const Successor& successor : welcome_.successors) {
+  for (const Successor& successor : successors_) {
     if (successor.node == limits_.self.node) return contact_of(successor);
   }
   return {};

@@ -273,6 +273,7 @@ class Member {
   void host();
   void stop_hosting();
   void update_direct();
+  void take_waiting(const Waiting& waiting);
   void set_quorum(bool quorum);
   void place(const Welcome& welcome);
   void give_up(member::GaveUp reason, std::string why);
@@ -281,7 +282,7 @@ class Member {
   void enter(MemberPhase next);
 
   bool has_round() const { return round_.generation >= Generation(0); }
-  bool agents_host() const { return has_round() && !welcome_.coordinator.empty(); }
+  bool agents_host() const { return !coordinator_.empty(); }
   bool may_take_over() const;
   bool free_to_vote() const;  // the old coordinator cannot count on this node
   Duration silence() const;
@@ -306,7 +307,9 @@ class Member {
 
   // What this node has, wants and has to tell.
   Fence round_;
-  Welcome welcome_;         // of round_
+  NodeRank rank_;           // in round_
+  int node_count_ = 1;      // of round_
+  int restart_count_ = 0;   // in round_
   bool asked_ = false;      // for the next round
   bool disbanded_ = false;  // the agent was told that round_ is over
   std::uint16_t store_port_ = 0;
@@ -316,6 +319,8 @@ class Member {
   TimePoint failed_at_{};
   int left_ = 0;  // out of Disband
   NodeId heir_;
+  NodeId coordinator_;                 // agent-hosted: the node that sealed round_
+  std::vector<Successor> successors_;  // of it
 
   // Where it is attached, and since when it is not.
   Lines lines_;
@@ -343,7 +348,7 @@ class Member {
   std::string waiting_why_;
 
   bool hosting_ = false;
-  int own_index_ = -1;  // in welcome_.successors when it began to host; -1: at the endpoint
+  int own_index_ = -1;  // in successors_ when it began to host; -1: at the endpoint
   std::optional<Refused> directed_;
 };
 

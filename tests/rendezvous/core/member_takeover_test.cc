@@ -245,6 +245,23 @@ TEST_F(ThirdTest, GoesToTheHeirFirst) {
   EXPECT_EQ(other.hosted->record.coordinator, "c");
 }
 
+TEST(SpareTest, LooksForTheSuccessorsOfTheRoundItWaitsBeside) {
+  MemberFixture spare(MemberFixture::heir("e"));
+  spare.ask();
+  spare.connected(1);
+  Waiting waiting;
+  waiting.spare = true;
+  waiting.coordinator = "a";
+  waiting.successors = place(1).successors;
+  spare.receive(1, waiting);
+  spare.closed(1);
+  spare.wait(500ms);
+  EXPECT_THAT(spare.refused_by_host(2), ElementsAre("dial 3 addr-a:7000", "dial 4 addr-b:7000",
+                                                    "dial 5 addr-c:7000", "dial 6 addr-d:7000"));
+  for (int dial = 3; dial <= 6; ++dial) spare.refused_by_host(dial);
+  EXPECT_EQ(spare.member.phase(), MemberPhase::pausing) << "it is no successor";
+}
+
 TEST(TakeoverRuleTest, NeverEndsTheJobWithTheCoordinatorsProcess) {
   MemberLimits limits = MemberFixture::heir("b");
   limits.rule = TakeoverRule::never;
@@ -280,12 +297,14 @@ class FirstTest : public testing::Test, protected MemberFixture {
 };
 
 TEST_F(FirstTest, LooksForTheOthersWhenItsOwnCoordinatorHasLostItsQuorum) {
-  EXPECT_THAT(ping(1, 2, kRound, false), ElementsAre("to 1: pong 2", "dial 2 addr-b:7000",
-                                                     "dial 3 addr-c:7000", "dial 4 addr-d:7000"));
+  EXPECT_THAT(ping(1, 2, kRound, false), ElementsAre("to 1: pong 2"));
+  EXPECT_THAT(wait(1s),
+              ElementsAre("dial 2 addr-b:7000", "dial 3 addr-c:7000", "dial 4 addr-d:7000"));
 }
 
 TEST_F(FirstTest, YieldsToTheOneThatTookOver) {
   ping(1, 2, kRound, false);
+  wait(1s);
   connected(2);
   EXPECT_THAT(ping(2, 1, round_of(17, 4), true),
               ElementsAre("stop hosting", "hang up 1", "hang up 3", "hang up 4", "to 2: pong 1",
@@ -294,6 +313,7 @@ TEST_F(FirstTest, YieldsToTheOneThatTookOver) {
 
 TEST_F(FirstTest, DoesNotYieldToACandidate) {
   ping(1, 2, kRound, false);
+  wait(1s);
   connected(2);
   EXPECT_THAT(ping(2, 1, kRound, false), ElementsAre("hang up 2"));
 }
