@@ -166,7 +166,7 @@ class EventFile::Writer {
     const auto known = tokens_.find(token);
     if (known != tokens_.end()) return known->second;
     if (tokens_.size() >= kMaxTokens) return "token-other";
-    return tokens_[token] = "token-" + std::to_string(tokens_.size());
+    return tokens_[token] = "token-" + std::to_string(tokens_.size() + 1);
   }
 
   // Says so once for each of the two bounds.
