@@ -48,9 +48,9 @@ class StoreServer {
   void close();
 
  private:
-  class Listener;
-  explicit StoreServer(std::shared_ptr<Listener> listener);
-  std::shared_ptr<Listener> listener_;
+  class Port;
+  explicit StoreServer(std::unique_ptr<Port> port);
+  std::unique_ptr<Port> port_;
 };
 
 }  // namespace distrun::rendezvous

@@ -26,13 +26,32 @@ wire::tcpstore::Limits limits_for(std::size_t connection_bytes) {
 
 }  // namespace
 
-StoreSession::StoreSession(StoreSocket socket, std::string peer, ConnectionId id,
+void StoreSessions::begin(Socket socket, std::string peer, std::string_view first) {
+  const auto id = static_cast<ConnectionId>(++last_id);
+  const auto session =
+      std::make_shared<StoreSession>(std::move(socket), std::move(peer), id, *this);
+  open.emplace(id, session);
+  session->start(first);
+}
+
+void StoreSessions::close_all() {
+  std::vector<std::shared_ptr<StoreSession>> closing;
+  for (const auto& [id, session] : open) closing.push_back(session);
+  for (const auto& session : closing) session->close();
+}
+
+StoreSession::StoreSession(Socket socket, std::string peer, ConnectionId id,
                            StoreSessions& sessions)
     : socket_(std::move(socket)),
       peer_(std::move(peer)),
       id_(id),
       sessions_(sessions),
       decoder_(limits_for(sessions.connection_bytes)) {}
+
+void StoreSession::start(std::string_view first) {
+  decoder_.feed(first);
+  serve();
+}
 
 void StoreSession::read() {
   const auto room = decoder_.prepare();
@@ -131,9 +150,9 @@ void StoreSession::flush() {
       outbox_.consume(n);
     } else if (failure == asio::error::would_block || failure == asio::error::try_again) {
       awaiting_writable_ = true;
-      socket_.async_wait(
-          StoreSocket::wait_write,
-          [self = shared_from_this()](const error_code& waited) { self->on_writable(waited); });
+      socket_.async_wait(Socket::wait_write, [self = shared_from_this()](const error_code& waited) {
+        self->on_writable(waited);
+      });
     } else {
       close();
     }

@@ -10,36 +10,39 @@
 
 #include "rendezvous/core/kv_table.h"
 #include "rendezvous/core/memory_budget.h"
+#include "rendezvous/server/listener.h"
 #include "rendezvous/server/store_service.h"
 #include "runtime/base/result.h"
 #include "runtime/wire/byte_buffer.h"
 #include "runtime/wire/tcpstore_request_decoder.h"
 
-#include <boost/asio/basic_stream_socket.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/system/error_code.hpp>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 namespace distrun::rendezvous {
 
-// The concrete executor: tcp::socket's type-erased one costs a virtual call per operation.
-using StoreSocket =
-    boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::io_context::executor_type>;
-
 class StoreSession;
 
 // What the sessions of one server share.
 struct StoreSessions {
-  explicit StoreSessions(std::size_t total_bytes) : budget(total_bytes), service(budget) {}
+  StoreSessions(std::size_t total_bytes, std::size_t connection_bytes_)
+      : budget(total_bytes), service(budget), connection_bytes(connection_bytes_) {}
+  // `first`: bytes that have been read from the socket already.
+  void begin(Socket socket, std::string peer, std::string_view first = {});
+  // Owed before this is destroyed.
+  void close_all();
 
   MemoryBudget budget;
   StoreService service;
-  std::size_t connection_bytes = 0;  // limit of a request, and of the answers not yet sent
+  std::size_t connection_bytes;  // limit of a request, and of the answers not yet sent
+  std::uint64_t last_id = 0;
   std::unordered_map<ConnectionId, std::shared_ptr<StoreSession>> open;
   Released released;                                  // scratch: empty between requests
   std::vector<std::shared_ptr<StoreSession>> unsent;  // scratch: empty between turns
@@ -49,9 +52,9 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
  public:
   // REQUIRES: `sessions` outlives the session's registration in sessions.open, and close() is
   // called before it is gone.
-  StoreSession(StoreSocket socket, std::string peer, ConnectionId id, StoreSessions& sessions);
+  StoreSession(Socket socket, std::string peer, ConnectionId id, StoreSessions& sessions);
 
-  void start() { read(); }
+  void start(std::string_view first);
   // Idempotent.  Waits are dropped, sessions.open forgets it.
   void close();
 
@@ -68,7 +71,7 @@ class StoreSession : public std::enable_shared_from_this<StoreSession> {
   bool account();
   void refuse(const Error& error);
 
-  StoreSocket socket_;
+  Socket socket_;
   std::string peer_;
   ConnectionId id_;
   StoreSessions& sessions_;
