@@ -163,14 +163,6 @@ constexpr StepInvariant kStepInvariants[] = {
        }
        return true;
      }},
-    {"a coordinator without a quorum begins no round",
-     [](const State&, const State& after, const Effects& effects) {
-       const bool begins = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
-         const auto* send = std::get_if<Send>(&effect);
-         return send && std::holds_alternative<Welcome>(send->message);
-       });
-       return !begins || after.has_quorum;
-     }},
     {"nothing is sent on a connection after it was dropped",
      [](const State&, const State&, const Effects& effects) {
        std::set<SessionId> dropped;

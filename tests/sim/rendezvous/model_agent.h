@@ -46,6 +46,7 @@ class ModelAgent {
   bool joining() const { return phase_ == Phase::joining; }
   bool group_alive() const { return phase_ == Phase::working || phase_ == Phase::draining; }
   bool working() const { return phase_ == Phase::working; }
+  bool stopping() const { return kept_.has_value(); }
   bool done() const { return phase_ == Phase::done; }
   const std::optional<Welcome>& place() const { return place_; }
 

@@ -363,7 +363,10 @@ bool Network::reset(SocketId from) {
   const HostId host = connection.ends[side(from)].host;
   const HostId other = connection.ends[side(peer(from))].host;
   if (!gets_through(host, other)) return false;  // the next packet makes another
-  agenda_.after(flight(host, other), [this, socket = peer(from)] {
+  // Behind what was sent before it.
+  const TimePoint at =
+      std::max(agenda_.now() + flight(host, other), connection.streams[side(from)].not_before);
+  agenda_.at(at, [this, socket = peer(from)] {
     Connection* found = find(socket);
     if (!found) return;
     found->ends[side(socket)].gone = true;

@@ -53,18 +53,37 @@ bool Referee::healthy(HostId host) const {
 
 // ---- coordinators ------------------------------------------------------------------------------
 
+void Referee::seat_opens(Seat& seat) {
+  seats_.insert(&seat);
+  if (seat.authority().host) {
+    job_of_seat_[&seat] = ++last_job_;
+  } else {
+    if (daemon_job_ == 0) daemon_job_ = ++last_job_;
+    job_of_seat_[&seat] = daemon_job_;
+  }
+}
+
+void Referee::seat_takes_over(const Seat& seat) {
+  if (seat.authority().host) job_of_seat_[&seat] = job_of_node_[*seat.authority().host];
+}
+
+void Referee::seat_closes(Seat& seat) {
+  seats_.erase(&seat);
+  job_of_seat_.erase(&seat);
+}
+
 void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousState>& before,
-                           const Event&, const Effects& effects) {
+                           const Event& event, const Effects& effects) {
   ++coverage_.events;
+  const RendezvousState none;
+  const auto was_ours = before.find(kJob);
+  const RendezvousState& job_before = was_ours == before.end() ? none : was_ours->second;
   for (const auto& [job, after] : seat.states()) {
     const auto was = before.find(job);
     if (broken_.empty()) broken_ = broken_invariant(after);
     if (was == before.end()) continue;
     if (was->second.over && !after.over) {  // everybody had left; the name is free again
-      end_.reset();
-      rounds_.clear();
-      whole_.clear();
-      newest_whole_.reset();
+      job_of_seat_[&seat] = daemon_job_ = ++last_job_;
       seen("a second job under an old name");
       continue;
     }
@@ -72,14 +91,30 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
     if (was->second.phase != after.phase) {
       coverage_.round_edges.insert({was->second.phase, after.phase});
     }
+    const bool learned =
+        was->second.last != after.last && after.phase == RoundPhase::recovering;
+    const auto* received = std::get_if<Received>(&event);
+    const auto* join = received ? std::get_if<Join>(&received->message) : nullptr;
+    if (learned && join) {
+      job_of_seat_[&seat] = job_of_node_[join->node];
+      seen("a coordinator learns of a round");
+    }
+    if (!was->second.over && after.over) check_end(job_of_seat_[&seat], *after.over);
   }
   for (const Effect& effect : effects) {
     const auto* note = std::get_if<Note>(&effect);
     if (!note) continue;
     seen(std::string(to_string(note->happening.kind)) + " is noted");
-    if (note->happening.kind == HappeningKind::loss) check_loss(seat, note->happening.node);
+    if (note->happening.kind == HappeningKind::loss) {
+      check_loss(seat, job_before, note->happening.node);
+    }
   }
   if (!asking_) check_quorum(seat);
+}
+
+void Referee::check_end(JobNumber job, const Over& over) {
+  const auto [end, first] = ends_.emplace(job, over);
+  if (one_job()) require(same_end(end->second, over), kSameEnd);
 }
 
 // Whoever may act has a quorum; then nobody else has one.
@@ -102,38 +137,50 @@ void Referee::check_quorum(Seat& seat) {
   asking_ = false;
 }
 
-void Referee::check_loss(const Seat& seat, const NodeId& id) {
+void Referee::check_loss(const Seat& seat, const RendezvousState& before, const NodeId& id) {
   const auto found = nodes_.find(id);
   if (found == nodes_.end()) return;
   const Node& node = *found->second;
   const bool others_may_be_better = seat.authority().host && seat.authority().successor > 0;
-  if (!node.alive() || node.exit() || others_may_be_better) return;
+  if (!node.alive() || node.agent().stopping() || others_may_be_better) return;
+  const bool had_a_place =
+      std::any_of(before.members.begin(), before.members.end(),
+                  [&](const MemberState& m) { return m.node == id && m.rank.has_value(); });
+  if (!had_a_place) return;
   if (stage_.plan.weather.loss > 0.01) return;
   if (!healthy(node.host()) || !healthy(stage_.network.host_of(seat.process()))) return;
   require(false, kHealthy);
 }
 
-void Referee::coordinator_says(const Seat&, const CoordinatorMessage& message) {
+void Referee::coordinator_says(const Seat& seat, const CoordinatorMessage& message) {
   ++messages_;
   const auto* welcome = std::get_if<Welcome>(&message);
-  if (welcome && stage_.careful) check_facts(rounds_[welcome->round], *welcome);
+  if (!welcome || !stage_.careful) return;
+  const Key key(job_of_seat_[&seat], welcome->round);
+  Round& round = rounds_[key];
+  if (round.facts.round != welcome->round) round.facts = *welcome;
+  const auto store = stores_.emplace(std::pair(welcome->master_addr, welcome->master_port), key);
+  require(store.first->second == key, kStores);
+  round_of(*welcome);
 }
 
-void Referee::check_facts(Round& round, const Welcome& welcome) {
-  if (round.facts.round != welcome.round) round.facts = welcome;
+// Checks that it is as everybody was told.
+Referee::Round& Referee::round_of(const Welcome& welcome) {
+  const auto key = stores_.find({welcome.master_addr, welcome.master_port});
+  Round& round = rounds_[key->second];
   const Welcome& facts = round.facts;
-  require(
-      facts.node_count == welcome.node_count && facts.world_size == welcome.world_size &&
-          facts.master_addr == welcome.master_addr && facts.master_port == welcome.master_port &&
-          facts.restart_count == welcome.restart_count && facts.coordinator == welcome.coordinator,
-      kAgree);
+  require(facts.round == welcome.round && facts.node_count == welcome.node_count &&
+              facts.world_size == welcome.world_size &&
+              facts.master_addr == welcome.master_addr &&
+              facts.master_port == welcome.master_port &&
+              facts.restart_count == welcome.restart_count &&
+              facts.coordinator == welcome.coordinator,
+          kAgree);
   require(welcome.node_rank.value >= 0 && welcome.node_rank.value < welcome.node_count, kRanks);
-  const auto [store, fresh] =
-      stores_.emplace(std::pair(welcome.master_addr, welcome.master_port), welcome.round);
-  require(store->second == welcome.round, kStores);
   if (!stage_.plan.terms.restart_window) {
     require(welcome.restart_count <= stage_.plan.terms.max_restarts, kBudget);
   }
+  return round;
 }
 
 // ---- nodes -------------------------------------------------------------------------------------
@@ -169,14 +216,15 @@ void Referee::member_handled(const Node& node, MemberPhase before, const member:
 
 void Referee::placed(const Node& node, const Welcome& welcome) {
   require(node.agent().joining(), kStart);
+  const Key key = stores_.at({welcome.master_addr, welcome.master_port});
   const auto last = last_round_.find(node.id());
-  require(last == last_round_.end() || last->second < welcome.round, kFences);
-  last_round_[node.id()] = welcome.round;
+  require(last == last_round_.end() || last->second.second < welcome.round, kFences);
+  last_round_.insert_or_assign(node.id(), key);
+  job_of_node_[node.id()] = key.first;
 
-  Round& round = rounds_[welcome.round];
-  check_facts(round, welcome);
-  const auto [rank, fresh] = round.by_rank.emplace(welcome.node_rank.value, node.id());
-  require(rank->second == node.id(), kRanks);
+  Round& round = round_of(welcome);
+  const auto rank = round.by_rank.emplace(welcome.node_rank.value, node.id());
+  require(rank.first->second == node.id(), kRanks);
   round.workers[welcome.node_rank.value] = {welcome.base_rank.value, node.plan().nproc};
   int end = 0;
   for (const auto& [node_rank, workers] : round.workers) {
@@ -186,30 +234,46 @@ void Referee::placed(const Node& node, const Welcome& welcome) {
   require(end <= welcome.world_size, kWorkers);
 }
 
-void Referee::group_starts(const Node& node, const Welcome& welcome) {
-  Round& round = rounds_[welcome.round];
-  round.running.insert(node.id());
-  if (!runs_whole(welcome.round) || !one_job()) return;
-  round.was_whole = true;
-  require(!newest_whole_ || *newest_whole_ < welcome.round, kNoWayBack);
-  newest_whole_ = welcome.round;
-  for (const Fence& other : whole_) require(!runs_whole(other), kOneJob);
-  whole_.insert(welcome.round);
+void Referee::group_starts(const Node& node, const Welcome&) {
+  const Key key = last_round_.at(node.id());
+  rounds_[key].running.insert(node.id());
+  if (!runs_whole(key) || !one_job()) return;
+  const auto newest = newest_whole_.find(key.first);
+  require(newest == newest_whole_.end() || newest->second < key.second, kNoWayBack);
+  newest_whole_[key.first] = key.second;
+  for (const Key& other : whole_) {
+    if (!runs_whole(other)) continue;
+    // An endpoint without memory may gather newcomers into a job of their own (member.h).
+    if (other.first == key.first) {
+      require(false, kOneJob);
+    } else {
+      seen("a second job beside one that runs");
+    }
+  }
+  whole_.insert(key);
 }
 
-void Referee::group_ends(const Node& node, const Fence& fence, const Outcome& outcome) {
-  rounds_[fence].running.erase(node.id());
-  if (outcome.result == RoundResult::succeeded) seen("a node succeeds");
+void Referee::group_ends(const Node& node, const Fence&, const Outcome& outcome) {
+  Round& round = rounds_[last_round_.at(node.id())];
+  round.running.erase(node.id());
+  if (outcome.result != RoundResult::succeeded) return;
+  round.succeeded.insert(node.id());
+  seen("a node succeeds");
 }
 
-bool Referee::runs_whole(const Fence& fence) const {
-  const auto round = rounds_.find(fence);
+bool Referee::runs_whole(const Key& key) const {
+  const auto round = rounds_.find(key);
   return round != rounds_.end() &&
          std::ssize(round->second.running) == round->second.facts.node_count;
 }
 
+bool Referee::runs_on(const Node& node) const {
+  const Round& round = rounds_.at(last_round_.at(node.id()));
+  return std::ssize(round.running) + std::ssize(round.succeeded) == round.facts.node_count;
+}
+
 void Referee::fails(const Node& node, const Failure& failure) {
-  Round& round = rounds_[node.agent().place()->round];
+  Round& round = rounds_[last_round_.at(node.id())];
   round.failures.emplace_back(stage_.agenda.now(), failure);
   const std::set<NodeId> others = round.running;
   for (const NodeId& other : others) {
@@ -232,11 +296,13 @@ void Referee::agent_ends(const Node& node, const Exit& exit) {
                                       : over.result == OverResult::failed    ? "failed"
                                       : over.result == OverResult::timed_out ? "timed out"
                                                                              : "closed"));
-  if (!end_) end_ = over;
-  if (one_job()) require(same_end(*end_, over), kSameEnd);
+  const bool known_end = std::any_of(ends_.begin(), ends_.end(), [&](const auto& end) {
+    return same_end(end.second, over);
+  });
+  if (one_job()) require(known_end, kSameEnd);
   if (!over.failure) return;
   bool known = false;
-  for (const auto& [fence, round] : rounds_) {
+  for (const auto& [key, round] : rounds_) {
     for (const auto& [at, failure] : round.failures) {
       known = known || same_failure(failure, *over.failure);
     }

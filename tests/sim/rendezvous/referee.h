@@ -62,8 +62,9 @@ class Referee {
   void trouble_begins(HostId host) { ++troubles_[host]; }
   void trouble_ends(HostId host);
 
-  void seat_opens(Seat& seat) { seats_.insert(&seat); }
-  void seat_closes(Seat& seat) { seats_.erase(&seat); }
+  void seat_opens(Seat& seat);
+  void seat_takes_over(const Seat& seat);
+  void seat_closes(Seat& seat);
   void seat_handled(Seat& seat, const std::map<std::string, RendezvousState>& before,
                     const Event& event, const Effects& effects);
   void coordinator_says(const Seat& seat, const CoordinatorMessage& message);
@@ -78,24 +79,30 @@ class Referee {
   void dies(const Node& node);
   void agent_ends(const Node& node, const Exit& exit);
 
-  // Whether every seat of the round has a running group.
-  bool runs_whole(const Fence& round) const;
+  // Whether every seat of the node's round has a running group, or one that succeeded.
+  bool runs_on(const Node& node) const;
   void add_node(const Node& node) { nodes_[id_of(node)] = &node; }
   long messages() const { return messages_; }
 
  private:
+  // A job: a coordinator's rounds and those of whoever takes over from it.  An agent that comes back
+  // to the endpoint after all others are gone begins another.
+  using JobNumber = int;
+  using Key = std::pair<JobNumber, Fence>;
   struct Round {
-    Welcome facts;  // of the first to be placed
+    Welcome facts;  // of the first to be told
     std::map<int, NodeId> by_rank;
     std::map<int, std::pair<int, int>> workers;  // by node rank: first rank, how many
     std::set<NodeId> running;
-    bool was_whole = false;
+    std::set<NodeId> succeeded;
     std::vector<std::pair<TimePoint, Failure>> failures;
   };
   static const NodeId& id_of(const Node& node);
-  void check_facts(Round& round, const Welcome& welcome);
+  Round& round_of(const Welcome& welcome);
+  bool runs_whole(const Key& key) const;
+  void check_end(JobNumber job, const Over& over);
   void check_quorum(Seat& seat);
-  void check_loss(const Seat& seat, const NodeId& node);
+  void check_loss(const Seat& seat, const RendezvousState& before, const NodeId& node);
   bool healthy(HostId host) const;
   bool one_job() const { return stage_.plan.rule != TakeoverRule::any; }
 
@@ -104,12 +111,16 @@ class Referee {
   std::string broken_;
   std::map<NodeId, const Node*> nodes_;
   std::set<Seat*> seats_;
-  std::map<Fence, Round> rounds_;
-  std::map<NodeId, Fence> last_round_;
-  std::map<std::pair<std::string, std::uint16_t>, Fence> stores_;
-  std::set<Fence> whole_;
-  std::optional<Fence> newest_whole_;
-  std::optional<Over> end_;
+  std::map<const Seat*, JobNumber> job_of_seat_;
+  std::map<NodeId, JobNumber> job_of_node_;
+  JobNumber last_job_ = 0;
+  JobNumber daemon_job_ = 0;
+  std::map<Key, Round> rounds_;
+  std::map<NodeId, Key> last_round_;
+  std::map<std::pair<std::string, std::uint16_t>, Key> stores_;
+  std::set<Key> whole_;
+  std::map<JobNumber, Fence> newest_whole_;
+  std::map<JobNumber, Over> ends_;
   std::map<HostId, int> troubles_;
   std::map<HostId, TimePoint> trouble_ended_;
   long messages_ = 0;

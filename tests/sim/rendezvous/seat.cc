@@ -33,6 +33,7 @@ Seat::~Seat() {
 
 void Seat::restore(const Record& record) {
   core_.restore(record, stage_.agenda.now() + skew_);
+  stage_.referee.seat_takes_over(*this);
   if (stage_.careful) {
     for (const RendezvousState& state : core_.jobs()) states_[state.job] = state;
   }

@@ -11,7 +11,7 @@ namespace distrun::rendezvous::sim {
 
 namespace {
 
-constexpr std::size_t kTailMax = 400;
+constexpr std::size_t kTailMax = 3000;
 
 std::string number(long value) {
   return std::to_string(value);
@@ -220,6 +220,11 @@ std::string line(const member::Progress& e) {
   return "Progress " + line(e.waiting);
 }
 
+bool is_beat(const std::string& text_of) {
+  return text_of.find("Ping ") != std::string::npos || text_of.find("Pong ") != std::string::npos ||
+         text_of.find("> Tick") != std::string::npos;
+}
+
 template <class Variant>
 std::string line_of(const Variant& variant) {
   return std::visit([](const auto& alternative) { return line(alternative); }, variant);
@@ -270,6 +275,8 @@ void Transcript::line(const std::string& text_of) {
   for (const char c : tail_.back()) {
     fingerprint_ = (fingerprint_ ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
   }
+  // Beats that tell nothing new would push out what matters.
+  if (is_beat(text_of)) tail_.pop_back();
   if (tail_.size() > kTailMax) tail_.pop_front();
 }
 

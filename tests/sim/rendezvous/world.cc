@@ -350,18 +350,20 @@ bool World::all_gone() const {
 
 void World::check_settled() {
   std::set<Fence> running;
+  bool whole = true;
   int living = 0;
   for (const auto& node : nodes_) {
     if (!node->alive() || node->exit()) continue;
     ++living;
     if (node->agent().group_alive()) {
       running.insert(node->agent().place()->round);
+      whole = whole && referee_.runs_on(*node);
     } else {
       referee_.require(node->member().phase() == MemberPhase::attached, Referee::kNobodyLeft);
     }
   }
   if (living == 0 || plan_.rule == TakeoverRule::any) return;
-  referee_.require(running.size() == 1 && referee_.runs_whole(*running.begin()), Referee::kSettles);
+  referee_.require(running.size() == 1 && whole, Referee::kSettles);
   referee_.seen("a job runs on");
 }
 
