@@ -30,25 +30,22 @@ class JobMaker {
     // Cheap and general complaints first: who mistypes --nnodes need not hear of the script.
     for (const Step step :
          {&JobMaker::refuse_what_cannot_be, &JobMaker::workers, &JobMaker::program,
-          &JobMaker::placement, &JobMaker::environment, &JobMaker::stopping, &JobMaker::output}) {
+          &JobMaker::placement, &JobMaker::environment, &JobMaker::stopping, &JobMaker::output,
+          &JobMaker::nodes}) {
       if (const auto done = (this->*step)(); !done) return done.error();
     }
-    identity();
     return std::move(job_);
   }
 
  private:
+  static constexpr std::uint16_t kStaticPort = 29500;  // torchrun's defaults
+  static constexpr std::uint16_t kC10dPort = 29400;
+
   static Error wrong(std::string text) { return Error{Errc::invalid_argument, std::move(text)}; }
   static Error unsupported(std::string text) { return Error{Errc::unsupported, std::move(text)}; }
   void warn(std::string text) { job_.warnings.push_back(std::move(text)); }
 
   Result<void> refuse_what_cannot_be() {
-    if (options_.max_nodes > 1) {
-      return unsupported("--nnodes: " + std::to_string(options_.min_nodes) + ":" +
-                         std::to_string(options_.max_nodes) +
-                         ": this version runs jobs of one node; the rendezvous between nodes is "
-                         "not in it yet");
-    }
     if (!options_.logs_specs.empty()) {
       return unsupported("--logs-specs: " + quote(options_.logs_specs) +
                          " names a Python class, which cannot be loaded here; leave it out and use "
@@ -61,9 +58,14 @@ class JobMaker {
       return wrong("--verbose and --quiet cannot be given together");
     }
     // torchrun's c10d gives ranks itself and does not look at the option.
-    if (options_.node_rank != 0 && !options_.standalone && options_.backend == Backend::fixed) {
-      return wrong("--node-rank: " + std::to_string(options_.node_rank) +
-                   ", but a job of one node has only node rank 0");
+    const int rank = options_.node_rank.value_or(0);
+    if (rank != 0 && !options_.standalone && options_.backend == Backend::fixed &&
+        rank >= options_.max_nodes) {
+      return wrong("--node-rank: " + std::to_string(rank) + ", but a job of " +
+                   (options_.max_nodes == 1 ? "one node has only node rank 0"
+                                            : std::to_string(options_.max_nodes) +
+                                                  " nodes has node ranks 0 to " +
+                                                  std::to_string(options_.max_nodes - 1)));
     }
     if (options_.event_log_handler != "null") {
       warn("--event-log-handler: " + quote(options_.event_log_handler) +
@@ -129,7 +131,9 @@ class JobMaker {
     agent::Spec& spec = job_.spec;
     spec.environment.reserve(environment_.size() + 1);
     for (const auto& [name, value] : environment_) {
-      if (name != "TORCHELASTIC_SIGNALS_TO_HANDLE") spec.environment.emplace_back(name, value);
+      // Ours to set; and a secret that is none of the workers' business.
+      if (name == "TORCHELASTIC_SIGNALS_TO_HANDLE" || name == "DISTRUN_TOKEN") continue;
+      spec.environment.emplace_back(name, value);
     }
     spec.environment.emplace_back("TORCHELASTIC_SIGNALS_TO_HANDLE", options_.signals_to_handle);
     if (spec.nproc > 1 && environment_.count("OMP_NUM_THREADS") == 0) {
@@ -217,6 +221,72 @@ class JobMaker {
     if (asked == "WARNING") return log::Level::warning;
     if (asked == "ERROR" || asked == "CRITICAL") return log::Level::error;
     return log::Level::info;
+  }
+
+  Result<void> nodes() {
+    identity();
+    if (options_.max_nodes == 1 || options_.standalone) return {};
+    agent::Spec& spec = job_.spec;
+    const RdzvConf& conf = options_.rdzv_conf;
+    const bool fixed = options_.backend == Backend::fixed;
+    if (fixed && options_.min_nodes != options_.max_nodes) {
+      return wrong("--nnodes: " + std::to_string(options_.min_nodes) + ":" +
+                   std::to_string(options_.max_nodes) +
+                   ": with static the number of nodes is fixed; use --rdzv-backend c10d");
+    }
+    if (options_.rdzv_id && options_.rdzv_id->empty()) {
+      return wrong("--rdzv-id: empty asks for a fresh name, and each node would make its own; give "
+                   "all nodes the same");
+    }
+    agent::RemoteRendezvousOptions nodes;
+    if (options_.endpoint) {
+      nodes.endpoint.address = options_.endpoint->host;
+      nodes.endpoint.port = options_.endpoint->port.value_or(fixed ? kStaticPort : kC10dPort);
+    } else if (fixed && options_.master_addr) {
+      nodes.endpoint.address = *options_.master_addr;
+      nodes.endpoint.port = options_.master_port.value_or(kStaticPort);
+    } else {
+      return wrong(std::string("--nnodes: ") + std::to_string(options_.max_nodes) +
+                   " nodes need a place to meet: " +
+                   (fixed ? "--master-addr (and --master-port), or --rdzv-endpoint"
+                          : "--rdzv-endpoint HOST[:PORT]") +
+                   ", the same on all of them");
+    }
+    // The port that all nodes were told is the coordinator's; each round's store has a fresh one.
+    spec.master_port = fixed ? std::uint16_t(0) : options_.master_port.value_or(0);
+    spec.master_addr.clear();
+
+    nodes.job = spec.run_id;
+    nodes.token = lookup(environment_, "DISTRUN_TOKEN").value_or("");
+    nodes.host_name = machine_.host_name;
+    nodes.local_addr = options_.local_addr;
+    if (fixed) {
+      nodes.node_rank = NodeRank(options_.node_rank.value_or(0));
+    } else if (options_.node_rank) {
+      nodes.node_rank = NodeRank(*options_.node_rank);
+    }
+    nodes.is_host = conf.is_host;
+    nodes.takeover = conf.takeover == "any"     ? rendezvous::TakeoverRule::any
+                     : conf.takeover == "never" ? rendezvous::TakeoverRule::never
+                                                : rendezvous::TakeoverRule::majority;
+    nodes.start_timeout = options_.start_timeout.value_or(conf.join_timeout);
+    nodes.patience = conf.reattach_timeout;
+    nodes.events_file = options_.events_file;
+
+    rendezvous::Terms& terms = nodes.terms;
+    terms.min_nodes = options_.min_nodes;
+    terms.max_nodes = options_.max_nodes;
+    terms.command = (options_.module ? "-m " : "") + options_.target;
+    terms.fixed_ranks = fixed;
+    terms.max_restarts = spec.max_restarts;
+    terms.restart_window = spec.restart_window;
+    terms.join_timeout = nodes.start_timeout;
+    terms.last_call = conf.last_call_timeout;
+    terms.rejoin_wait = conf.rejoin_wait;
+    terms.beat = conf.keep_alive_interval;
+    terms.beats_missed = conf.keep_alive_max_attempt;
+    job_.nodes = std::move(nodes);
+    return {};
   }
 
   void identity() {

@@ -10,12 +10,14 @@
 #pragma once
 
 #include "agent/core/spec.h"
+#include "agent/remote_rendezvous.h"
 #include "launcher/environment.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
 #include "runtime/base/log.h"
 #include "runtime/base/result.h"
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,8 @@ namespace distrun::launcher {
 
 struct Job {
   agent::Spec spec;
+  // How this node meets the others; nullopt: a job of this node alone.
+  std::optional<agent::RemoteRendezvousOptions> nodes;
   log::Options log;
   // True: streams that are neither redirected nor teed are the launcher's own, handed to the
   // worker. False: they pass through the launcher as whole lines.

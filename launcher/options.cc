@@ -132,6 +132,20 @@ Complaint rdzv_id(Options& o, std::string_view value) {
   return {};
 }
 
+Complaint node_rank(Options& o, std::string_view value) {
+  int n = 0;
+  if (Complaint wrong = integer(n, value, 0, kWorkersMax - 1); !wrong.empty()) return wrong;
+  o.node_rank = n;
+  return {};
+}
+
+Complaint start_timeout(Options& o, std::string_view value) {
+  const auto time = parse_seconds(value);
+  if (!time || *time < std::chrono::seconds(1)) return not_a("a number of seconds from 1 up", value);
+  o.start_timeout = *time;
+  return {};
+}
+
 Complaint monitor_interval(Options&, std::string_view value) {
   // Checked only: workers are watched by events, nothing is polled.
   const auto seconds = parse_seconds(value);
@@ -278,16 +292,16 @@ constexpr std::array kRows{
 
     Row{kNodes, "nnodes", 0, "N|MIN:MAX", "1:1", kPet, kTorchrun,
         [](O& o, V v) { return nnodes(o, v); },
-        "number of nodes; this version runs jobs of one"},
+        "number of nodes; with MIN:MAX the job runs with what there is"},
     Row{kNodes, "standalone", 0, "", "", kPet, kTorchrun,
         [](O& o, V) { return set(o.standalone); },
         "a job of this node alone, whatever the rendezvous options say"},
     Row{kNodes, "rdzv-backend", 0, "NAME", "static", kPet, kTorchrun,
         [](O& o, V v) { return backend(o, v); },
-        "static or c10d; for a job of one node they are the same"},
+        "static: nodes are numbered by --node-rank; c10d: they number themselves"},
     Row{kNodes, "rdzv-endpoint", 0, "HOST[:PORT]", "", kPet, kTorchrun,
         [](O& o, V v) { return endpoint(o, v); },
-        "with static, where the workers' store listens"},
+        "where the nodes meet: at distrund, or else at the node with that address"},
     Row{kNodes, "rdzv-id", 0, "ID", "none", kPet, kTorchrun,
         [](O& o, V v) { return rdzv_id(o, v); },
         "name of the job; empty: a fresh one"},
@@ -295,8 +309,8 @@ constexpr std::array kRows{
         [](O& o, V v) { return take(o.rdzv_conf, parse_rdzv_conf(v)); },
         "settings of the rendezvous; an unknown key is an error"},
     Row{kNodes, "node-rank", 0, "N", "0", kPet, kTorchrun,
-        [](O& o, V v) { return integer(o.node_rank, v, 0, kWorkersMax - 1); },
-        "rank of this node"},
+        [](O& o, V v) { return node_rank(o, v); },
+        "rank of this node; with c10d it is honoured if given"},
     Row{kNodes, "master-addr", 0, "HOST", "127.0.0.1", kPet, kTorchrun,
         [](O& o, V v) { return host(o.master_addr, v); },
         "MASTER_ADDR of the workers"},
@@ -306,6 +320,12 @@ constexpr std::array kRows{
     Row{kNodes, "local-addr", 0, "HOST", "", kPet, kTorchrun,
         [](O& o, V v) { return local_addr(o, v); },
         "address of this node, as other nodes reach it"},
+    Row{kNodes, "start-timeout", 0, "SECONDS", "600", kNoVariable, kOurs,
+        [](O& o, V v) { return start_timeout(o, v); },
+        "how long to wait until there are enough nodes"},
+    Row{kNodes, "events", 0, "FILE", "", kNoVariable, kOurs,
+        [](O& o, V v) { return text(o.events_file, v); },
+        "if this node coordinates: what happens in the job, as JSON lines"},
 
     Row{kProgram, "module", 'm', "", "", kPet, kTorchrun,
         [](O& o, V) { return set(o.module); },

@@ -58,10 +58,12 @@ struct Options {
   std::optional<std::string> rdzv_id;  // given and empty: a fresh one is wanted
   RdzvConf rdzv_conf;
   bool standalone = false;
-  int node_rank = 0;
+  std::optional<int> node_rank;
   std::optional<std::string> master_addr;
   std::optional<std::uint16_t> master_port;
   std::optional<std::string> local_addr;
+  std::optional<Duration> start_timeout;  // nullopt: join_timeout of rdzv_conf
+  std::string events_file;                // empty: none
 
   std::string role = "default";
   bool module = false;

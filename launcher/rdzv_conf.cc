@@ -21,9 +21,24 @@ Complaint seconds(Duration& field, std::string_view value) {
   return {};
 }
 
+Complaint fraction(Duration& field, std::string_view value, Duration least) {
+  const auto time = parse_seconds(value);
+  if (!time || *time < least) return "not a number of seconds, or too small";
+  field = *time;
+  return {};
+}
+
 Complaint one_of(std::string& field, std::string_view value, std::string_view a, std::string_view b,
                  Complaint otherwise) {
   if (value != a && value != b) return otherwise;
+  field = value;
+  return {};
+}
+
+Complaint takeover(std::string& field, std::string_view value) {
+  if (value != "majority" && value != "any" && value != "never") {
+    return "neither majority, any nor never";
+  }
   field = value;
   return {};
 }
@@ -49,8 +64,8 @@ Complaint boolean(std::optional<bool>& field, std::string_view value) {
 }
 
 Complaint attempts(int& field, std::string_view value) {
-  const auto n = parse_int(value, 1, 1'000'000);
-  if (!n) return "not a whole number from 1 to 1000000";
+  const auto n = parse_int(value, 1, 10'000);
+  if (!n) return "not a whole number from 1 to 10000";
   field = static_cast<int>(*n);
   return {};
 }
@@ -68,7 +83,7 @@ constexpr std::array kKeys{
     Key{"last_call_timeout", [](C& c, V v) { return seconds(c.last_call_timeout, v); }},
     Key{"close_timeout", [](C& c, V v) { return seconds(c.close_timeout, v); }},
     Key{"heartbeat_timeout", [](C& c, V v) { return seconds(c.heartbeat_timeout, v); }},
-    Key{"keep_alive_interval", [](C& c, V v) { return seconds(c.keep_alive_interval, v); }},
+    Key{"keep_alive_interval", [](C& c, V v) { return fraction(c.keep_alive_interval, v, std::chrono::milliseconds(10)); }},
     Key{"keep_alive_max_attempt", [](C& c, V v) { return attempts(c.keep_alive_max_attempt, v); }},
     Key{"is_host", [](C& c, V v) { return boolean(c.is_host, v); }},
     Key{"read_timeout", [](C& c, V v) { return seconds(c.read_timeout, v); }},
@@ -83,6 +98,10 @@ constexpr std::array kKeys{
     Key{"key", [](C& c, V v) { return text(c.key, v); }},
     Key{"cacert", [](C& c, V v) { return text(c.cacert, v); }},
     Key{"etcd_prefix", [](C& c, V v) { return text(c.etcd_prefix, v); }},
+    Key{"rejoin_wait", [](C& c, V v) { return fraction(c.rejoin_wait, v, Duration::zero()); }},
+    Key{"reattach_timeout",
+        [](C& c, V v) { return fraction(c.reattach_timeout, v, std::chrono::seconds(1)); }},
+    Key{"takeover", [](C& c, V v) { return takeover(c.takeover, v); }},
 };
 
 Error wrong(std::string text) {

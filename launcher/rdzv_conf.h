@@ -2,8 +2,8 @@
 //
 // torchrun keeps keys it does not know and ignores them; here an unknown key is an error that lists
 // the known ones, because a misspelt timeout is otherwise found hours later.  A key that is given
-// twice keeps its last value.  One-node jobs have no use for most of this: it is checked all the
-// same, and kept for the rendezvous between nodes.
+// twice keeps its last value.  A host is lost after keep_alive_interval * keep_alive_max_attempt of
+// silence: 3 s, where torchrun says 15.
 #pragma once
 
 #include "runtime/base/result.h"
@@ -22,7 +22,7 @@ struct RdzvConf {
   Duration last_call_timeout = std::chrono::seconds(30);
   Duration close_timeout = std::chrono::seconds(30);
   Duration heartbeat_timeout = std::chrono::seconds(5);
-  Duration keep_alive_interval = std::chrono::seconds(5);
+  Duration keep_alive_interval = std::chrono::seconds(1);  // torchrun: 5
   int keep_alive_max_attempt = 3;
   Duration read_timeout = std::chrono::seconds(60);
   std::optional<bool> is_host;     // nullopt: decided by who owns the endpoint's address
@@ -31,6 +31,11 @@ struct RdzvConf {
   std::string ssl_cert, ssl_cert_key, ca_cert;  // files, etcd-v2's names
   std::string cert, key, cacert;                // files, etcd's names
   std::string etcd_prefix = "/torchelastic/p2p";
+
+  // Ours.
+  Duration rejoin_wait = std::chrono::milliseconds(100);  // hold for replacements after a loss
+  Duration reattach_timeout = std::chrono::seconds(600);  // without a coordinator, workers going on
+  std::string takeover = "majority";                      // or "any", "never"
   bool operator==(const RdzvConf&) const = default;
 };
 

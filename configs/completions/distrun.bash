@@ -16,6 +16,8 @@ _distrun_options='
 --master-addr
 --master-port
 --local-addr
+--start-timeout
+--events
 --module
 --no-python
 --run-path
@@ -90,11 +92,11 @@ _distrun() {
     --rdzv-conf)
       COMPREPLY=($(compgen -W 'timeout= join_timeout= last_call_timeout= close_timeout=
         heartbeat_timeout= keep_alive_interval= keep_alive_max_attempt= is_host= read_timeout=
-        store_type=' -- "$current"))
+        rejoin_wait= reattach_timeout= takeover=' -- "$current"))
       compopt -o nospace 2>/dev/null
       ;;
     --role | --nnodes | --rdzv-endpoint | --rdzv-id | --node-rank | --master-addr | --master-port | \
-      --local-addr | --max-restarts | --monitor-interval | --shutdown-timeout | \
+      --local-addr | --start-timeout | --max-restarts | --monitor-interval | --shutdown-timeout | \
       --signals-to-handle | --local-ranks-filter | --log-line-prefix-template | --duplicate-stdout-filters | \
       --duplicate-stderr-filters | --logs-specs | --event-log-handler) ;;
     *)

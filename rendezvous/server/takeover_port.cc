@@ -97,8 +97,13 @@ Result<std::unique_ptr<TakeoverPort>> TakeoverPort::listen(asio::io_context& io,
                                                            std::uint16_t port) {
   auto listener = Listener::open(io, address, port);
   if (!listener) return listener.error();
+  return adopt(io, std::move(*listener));
+}
+
+std::unique_ptr<TakeoverPort> TakeoverPort::adopt(asio::io_context& io,
+                                                  std::unique_ptr<Listener> listener) {
   auto impl = std::make_shared<Impl>(io);
-  impl->take(std::move(*listener));
+  impl->take(std::move(listener));
   return std::unique_ptr<TakeoverPort>(new TakeoverPort(std::move(impl)));
 }
 

@@ -22,6 +22,9 @@ class TakeoverPort {
   static Result<std::unique_ptr<TakeoverPort>> listen(boost::asio::io_context& io,
                                                       const std::string& address,
                                                       std::uint16_t port = 0);
+  // On a port that is open already.
+  static std::unique_ptr<TakeoverPort> adopt(boost::asio::io_context& io,
+                                             std::unique_ptr<Listener> listener);
   ~TakeoverPort();
   TakeoverPort(const TakeoverPort&) = delete;
   TakeoverPort& operator=(const TakeoverPort&) = delete;

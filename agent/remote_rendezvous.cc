@@ -1,0 +1,498 @@
+#include "agent/remote_rendezvous.h"
+
+#include "agent/outcome.h"
+#include "agent/own_addresses.h"
+#include "agent/rendezvous_words.h"
+#include "runtime/base/log.h"
+
+#include <boost/asio/ip/address.hpp>
+
+#include <algorithm>
+#include <random>
+#include <unistd.h>
+#include <utility>
+#include <variant>
+
+namespace distrun::agent {
+namespace {
+
+namespace asio = boost::asio;
+using rendezvous::Member;
+
+constexpr Duration kLookUpEndpoint = std::chrono::seconds(5);
+constexpr Duration kSayAgain = std::chrono::seconds(5);
+// Of a host that leaves: to say so, not to see the job's end.
+constexpr Duration kGoodbye = std::chrono::milliseconds(200);
+
+rendezvous::NodeId fresh_node_id(const std::string& host) {
+  std::random_device random;
+  char suffix[9];
+  std::snprintf(suffix, sizeof suffix, "%08x", static_cast<unsigned>(random()));
+  return host + "." + std::to_string(::getpid()) + "." + suffix;
+}
+
+std::optional<asio::ip::address> literal(const std::string& text) {
+  boost::system::error_code not_one;
+  const auto address = asio::ip::make_address(text, not_one);
+  return not_one ? std::nullopt : std::optional(address);
+}
+
+bool names_loopback(const std::string& host) {
+  const auto address = literal(host);
+  return host == "localhost" || (address && address->is_loopback());
+}
+
+std::string any_address(bool v6) {
+  return v6 ? "::" : "0.0.0.0";
+}
+
+bool same_failure(const rendezvous::Failure& a, const rendezvous::Failure& b) {
+  return a.host == b.host && a.rank == b.rank && a.pid == b.pid;
+}
+
+std::string_view reason_of(JobResult result) {
+  switch (result) {
+    case JobResult::succeeded:
+      return "it is done";
+    case JobResult::failed:
+      return "it failed";
+    case JobResult::interrupted:
+      return "it was told to stop";
+    case JobResult::no_round:
+      return "it got no round";
+  }
+  return "it left";
+}
+
+}  // namespace
+
+RemoteRendezvous::RemoteRendezvous(asio::io_context& io, RemoteRendezvousOptions options)
+    : io_(io), options_(std::move(options)), node_(fresh_node_id(options_.host_name)), timer_(io) {}
+
+RemoteRendezvous::~RemoteRendezvous() {
+  if (lookup_) lookup_->cancel();
+  for (const auto& [dial, line] : lines_) line.connection->hang_up();
+}
+
+// ---- the agent's verbs -------------------------------------------------------------------------
+
+void RemoteRendezvous::join(const Join& join, std::string report) {
+  rendezvous::member::Asked asked;
+  if (join.ended && member_) {
+    asked.outcome = outcome_of(*join.ended, member_->round(), options_.host_name, std::move(report),
+                               Clock::now());
+    if (asked.outcome->failure) own_failure_ = asked.outcome->failure;
+  }
+  feed(std::move(asked));
+  if (!member_ && !lookup_) begin();
+}
+
+void RemoteRendezvous::report(const Report& report) {
+  own_failure_ = failure_of(report.failure, options_.host_name, Clock::now());
+  feed(rendezvous::member::FailedHere{*own_failure_});
+}
+
+void RemoteRendezvous::leave(const Leave& leave) {
+  waiting_.reset();
+  if (over_) return;
+  left_ = true;
+  if (!member_) {
+    over_ = true;
+    if (lookup_) lookup_->cancel();
+    return;
+  }
+  feed(rendezvous::member::Left{std::string(reason_of(leave.result))});
+}
+
+// ---- who hosts ---------------------------------------------------------------------------------
+
+void RemoteRendezvous::begin() {
+  if (options_.is_host == false) return begin_member(false);
+  lookup_ = NameLookup::start(io_, options_.endpoint.address, kLookUpEndpoint,
+                              [this](auto addresses) { on_endpoint(std::move(addresses)); });
+}
+
+void RemoteRendezvous::on_endpoint(Result<NameLookup::Addresses> addresses) {
+  if (!addresses && options_.is_host != true) {
+    log::debug("the endpoint's name cannot be looked up yet",
+               {{"reason", addresses.error().detail}});
+    return begin_member(false);
+  }
+  const auto hosts = host_endpoint(addresses ? *addresses : NameLookup::Addresses{});
+  if (!hosts) {
+    over_ = true;
+    return answer_(RoundFailed{RoundError::closed, hosts.error().detail});
+  }
+  begin_member(*hosts);
+}
+
+// True: this node's coordinator listens at the endpoint.  An error only for who was told to host.
+Result<bool> RemoteRendezvous::host_endpoint(const NameLookup::Addresses& addresses) {
+  const bool told_to = options_.is_host == true;
+  const std::uint16_t port = options_.endpoint.port;
+  NameLookup::Addresses own;
+  for (const auto& address : addresses) {
+    if (is_own_address(address)) own.push_back(address);
+  }
+  // An agent, or distrund, that serves one of the addresses is the coordinator: no second one.
+  for (const auto& address : own) {
+    if (!told_to && port_is_taken(address, port)) return false;
+  }
+  std::string listens;
+  std::string reached = listens;
+  if (own.empty()) {
+    if (!told_to) return false;
+    listens = any_address(false);  // behind an address that is translated
+    reached = "127.0.0.1";
+  } else {
+    const auto v4 = std::find_if(own.begin(), own.end(), [](const auto& a) { return a.is_v4(); });
+    const asio::ip::address& address = v4 != own.end() ? *v4 : own.front();
+    // A machine's own name may lead to loopback on itself and nowhere else (Debian's 127.0.1.1).
+    const bool trap = address.is_loopback() && !names_loopback(options_.endpoint.address);
+    listens = trap ? any_address(address.is_v6()) : address.to_string();
+    reached = address.to_string();
+  }
+  auto options = server_options(0);
+  options.address = listens;
+  options.port = port;
+  auto server = rendezvous::CoordinatorServer::listen(io_, std::move(options));
+  if (!server) {
+    if (told_to) {
+      return Error{server.error().code, "--rdzv-conf is_host=true: " + server.error().detail};
+    }
+    log::debug("this node does not host the rendezvous", {{"reason", server.error().detail}});
+    return false;
+  }
+  server_ = std::move(*server);
+  at_endpoint_ = true;
+  endpoint_listens_ = listens;
+  own_endpoint_ = rendezvous::Contact{reached, server_->port()};
+  log::info("this node hosts the rendezvous", {{"endpoint", server_->endpoint()}});
+  return true;
+}
+
+rendezvous::CoordinatorServerOptions RemoteRendezvous::server_options(int successor) const {
+  rendezvous::CoordinatorServerOptions options;
+  options.limits.only_job = options_.job;
+  options.authority.host = node_;
+  options.authority.successor = successor;
+  options.authority.rule = options_.takeover;
+  options.on_happening = options_.on_happening;
+  options.on_start = options_.on_start;
+  options.on_input = options_.on_input;
+  return options;
+}
+
+void RemoteRendezvous::begin_member(bool hosts) {
+  rendezvous::MemberLimits limits;
+  limits.self.job = options_.job;
+  limits.self.token = options_.token;
+  limits.self.node = node_;
+  limits.self.host = options_.host_name;
+  limits.self.address = options_.local_addr;
+  limits.self.nproc = options_.nproc;
+  limits.self.role = options_.role;
+  limits.self.node_rank = options_.node_rank;
+  limits.self.terms = options_.terms;
+  limits.endpoint = options_.endpoint;
+  limits.hosts = hosts;
+  limits.rule = options_.takeover;
+  limits.takeover = options_.takeover != rendezvous::TakeoverRule::never;
+  limits.start_timeout = options_.start_timeout;
+  limits.patience = options_.patience;
+  limits.takeover_patience = options_.takeover_patience;
+  limits.seed = std::random_device{}();
+  member_.emplace(std::move(limits));
+  run_inbox();
+}
+
+// ---- the loop ----------------------------------------------------------------------------------
+
+void RemoteRendezvous::feed(rendezvous::member::Event event) {
+  inbox_.push_back(std::move(event));
+  if (member_ && !busy_) run_inbox();
+}
+
+void RemoteRendezvous::run_inbox() {
+  busy_ = true;
+  while (!inbox_.empty()) {
+    const rendezvous::member::Event next = std::move(inbox_.front());
+    inbox_.pop_front();
+    for (const rendezvous::member::Effect& effect : member_->handle(next, Clock::now())) {
+      std::visit([this](const auto& e) { apply(e); }, effect);
+    }
+  }
+  busy_ = false;
+  rearm();
+}
+
+void RemoteRendezvous::rearm() {
+  const auto deadline = member_->next_deadline();
+  if (deadline == armed_for_) return;
+  armed_for_ = deadline;
+  if (!deadline) {
+    timer_.cancel();
+    return;
+  }
+  timer_.expires_at(*deadline);
+  timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec) return;
+    armed_for_.reset();
+    feed(rendezvous::member::Tick{});
+  });
+}
+
+// ---- connections -------------------------------------------------------------------------------
+
+void RemoteRendezvous::apply(const rendezvous::member::Dial& effect) {
+  const int dial = effect.dial;
+  CoordinatorLine::Callbacks callbacks;
+  callbacks.connected = [this, dial](std::string local_address) {
+    lines_.at(dial).local_address = local_address;
+    feed(rendezvous::member::Connected{dial, std::move(local_address)});
+  };
+  callbacks.not_connected = [this, dial](rendezvous::member::NoAnswer reason, std::string why) {
+    lines_.erase(dial);
+    feed(rendezvous::member::NotConnected{dial, reason, std::move(why)});
+  };
+  callbacks.received = [this, dial](rendezvous::CoordinatorMessage message) {
+    feed(rendezvous::member::Received{dial, std::move(message)});
+  };
+  callbacks.closed = [this, dial](std::string why) {
+    lines_.erase(dial);
+    feed(rendezvous::member::Closed{dial, std::move(why)});
+  };
+  // Its own server is reached without asking a name server.
+  const bool to_itself = member_->hosting() && at_endpoint_ && effect.contact == options_.endpoint;
+  const rendezvous::Contact& contact = to_itself ? *own_endpoint_ : effect.contact;
+  lines_[dial].connection =
+      CoordinatorLine::dial(io_, contact, effect.timeout, std::move(callbacks));
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::Send& effect) {
+  const auto found = lines_.find(effect.dial);
+  if (found == lines_.end()) return;  // closed: the core is about to hear of it
+  const Line line = found->second;    // a send may find it closed, and erase it
+  rendezvous::AgentMessage message = effect.message;
+  if (auto* join = std::get_if<rendezvous::Join>(&message)) {
+    complete(*join, line);
+  } else if (auto* ended = std::get_if<rendezvous::Ended>(&message)) {
+    open_store(listen_address(
+        options_.local_addr.empty() ? line.local_address : options_.local_addr, line));
+    ended->store_port = options_.master_port;
+    if (next_store_) ended->store_port = next_store_->port();
+  }
+  line.connection->send(message);
+}
+
+void RemoteRendezvous::complete(rendezvous::Join& join, const Line& line) {
+  const std::string address = listen_address(join.address, line);
+  open_takeover_port(address);
+  if (takeover_port_) join.takeover_port = takeover_port_->port();
+  if (server_ && !at_endpoint_) join.takeover_port = server_->port();
+  if (join.held && !join.held->outcome) return;  // its workers run
+  open_store(address);
+  join.store_port = next_store_ ? next_store_->port() : options_.master_port;
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::HangUp& effect) {
+  const auto found = lines_.find(effect.dial);
+  if (found == lines_.end()) return;
+  found->second.connection->hang_up();
+  lines_.erase(found);
+}
+
+// ---- hosting -----------------------------------------------------------------------------------
+
+void RemoteRendezvous::apply(const rendezvous::member::Host& effect) {
+  if (!takeover_port_) return;  // the dial that follows says that nobody is there
+  auto options = server_options(effect.successor);
+  options.records.push_back(effect.record);
+  server_ = rendezvous::CoordinatorServer::adopt(io_, takeover_port_->give_up_socket(),
+                                                 std::move(options));
+  at_endpoint_ = false;
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::StopHosting&) {
+  if (!server_) return;
+  if (!at_endpoint_) {
+    takeover_port_->take_back(server_->give_up_socket());
+    server_.reset();
+    return;
+  }
+  const std::uint16_t port = server_->port();
+  server_->close();
+  server_.reset();
+  at_endpoint_ = false;
+  auto answering = rendezvous::TakeoverPort::listen(io_, endpoint_listens_, port);
+  if (answering) former_endpoint_ = std::move(*answering);
+  if (former_endpoint_ && direction_) former_endpoint_->answer_with(*direction_);
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::Direct& effect) {
+  direction_ = effect.answer;
+  if (takeover_port_ && (!server_ || at_endpoint_)) takeover_port_->answer_with(effect.answer);
+  if (former_endpoint_) former_endpoint_->answer_with(effect.answer);
+}
+
+void RemoteRendezvous::open_takeover_port(const std::string& address) {
+  if (options_.takeover == rendezvous::TakeoverRule::never) return;
+  if (takeover_port_ && takeover_listens_ == address) return;
+  if (server_ && !at_endpoint_) return;  // it is in use
+  auto opened = rendezvous::TakeoverPort::listen(io_, address);
+  if (!opened) {
+    log::debug("this node cannot take the rendezvous over", {{"reason", opened.error().detail}});
+    return;
+  }
+  takeover_port_ = std::move(*opened);
+  takeover_listens_ = address;
+  if (direction_) takeover_port_->answer_with(*direction_);
+}
+
+// ---- the workers' store ------------------------------------------------------------------------
+
+// Where to listen so that others reach what is advertised.
+std::string RemoteRendezvous::listen_address(const std::string& advertised,
+                                             const Line& line) const {
+  const auto local = literal(line.local_address);
+  const bool v6 = local && local->is_v6();
+  const auto address = literal(advertised);
+  if (!address || !is_own_address(*address)) return any_address(v6);  // a name, or translated
+  // Known to itself as loopback only: the coordinator tells the others a better address.
+  if (address->is_loopback() && !names_loopback(options_.endpoint.address)) {
+    return any_address(address->is_v6());
+  }
+  return advertised;
+}
+
+void RemoteRendezvous::open_store(const std::string& address) {
+  if (next_store_ && next_store_listens_ == address) return;
+  next_store_.reset();  // before the next one is opened: the port may be the same
+  // A fixed port is in use until the old round is over on all nodes; it is opened with the next.
+  if (store_ && options_.master_port != 0) return;
+  rendezvous::StoreServerOptions options;
+  options.address = address;
+  options.port = options_.master_port;
+  auto store = rendezvous::StoreServer::listen(io_, options);
+  next_store_listens_ = address;
+  if (store) {
+    next_store_ = std::move(*store);
+  } else {
+    store_problem_ = store.error().detail;
+  }
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::Placed& effect) {
+  waiting_.reset();
+  own_failure_.reset();
+  store_.reset();
+  if (effect.welcome.node_rank != NodeRank(0)) {
+    next_store_.reset();
+  } else {
+    if (!next_store_) open_store(next_store_listens_);
+    if (!next_store_) {
+      no_round(RoundError::no_store, store_problem_);
+      return;
+    }
+    store_ = std::move(next_store_);
+  }
+  answer_(Welcome{assignment_of(effect.welcome)});
+}
+
+// ---- what the agent hears ----------------------------------------------------------------------
+
+void RemoteRendezvous::apply(const rendezvous::member::Disbanded& effect) {
+  answer_(Disband{effect.round.generation, effect.why});
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::JobOver& effect) {
+  over_ = true;
+  waiting_.reset();
+  store_.reset();
+  next_store_.reset();
+  const bool failed_here =
+      effect.over.failure && own_failure_ && same_failure(*effect.over.failure, *own_failure_);
+  answer_(event_of(effect.over, failed_here));
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::NoRound& effect) {
+  over_ = true;
+  waiting_.reset();
+  const auto error = [&] {
+    switch (effect.reason) {
+      case rendezvous::member::GaveUp::timed_out:
+        return RoundError::timed_out;
+      case rendezvous::member::GaveUp::closed:
+        return RoundError::closed;
+      case rendezvous::member::GaveUp::refused:
+        return RoundError::refused;
+    }
+    return RoundError::closed;
+  }();
+  answer_(RoundFailed{error, effect.why});
+}
+
+void RemoteRendezvous::no_round(RoundError error, std::string why) {
+  over_ = true;
+  feed(rendezvous::member::Left{"it cannot open the workers' store: " + why});
+  answer_(RoundFailed{error, std::move(why)});
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::Say& effect) {
+  switch (effect.tone) {
+    case rendezvous::member::Tone::debug:
+      return log::debug(effect.text);
+    case rendezvous::member::Tone::info:
+      return log::info(effect.text);
+    case rendezvous::member::Tone::warning:
+      return log::warn(effect.text);
+  }
+}
+
+void RemoteRendezvous::apply(const rendezvous::member::Progress& effect) {
+  const bool news = !waiting_ || !same_but_for_time(*waiting_, effect.waiting);
+  waiting_ = effect.waiting;
+  const TimePoint now = Clock::now();
+  if (!news && now - logged_ < kSayAgain) return;
+  logged_ = now;
+  log::info(words(*waiting_));
+}
+
+std::string RemoteRendezvous::waiting_for() const {
+  if (waiting_) return words(*waiting_);
+  if (over_ || !member_) return {};
+  switch (member_->phase()) {
+    case rendezvous::MemberPhase::dialing:
+    case rendezvous::MemberPhase::pausing:
+      return "the coordinator at " + options_.endpoint.address + ":" +
+             std::to_string(options_.endpoint.port);
+    case rendezvous::MemberPhase::idle:
+    case rendezvous::MemberPhase::attached:
+    case rendezvous::MemberPhase::done:
+      return {};
+  }
+  return {};
+}
+
+std::string RemoteRendezvous::coordinator_endpoint() const {
+  return server_ ? server_->endpoint() : std::string();
+}
+
+// ---- the end -----------------------------------------------------------------------------------
+
+bool RemoteRendezvous::others_attached() const {
+  const rendezvous::Rendezvous* job = server_->coordinator().find(options_.job);
+  return job != nullptr && !job->empty();
+}
+
+void RemoteRendezvous::finish(Duration patience) {
+  const TimePoint until = Clock::now() + (left_ ? std::min(patience, kGoodbye) : patience);
+  constexpr Duration kTurn = std::chrono::milliseconds(10);
+  io_.restart();
+  while (server_ && others_attached() && Clock::now() < until) io_.run_for(kTurn);
+  if (server_) server_->close();
+  io_.restart();
+  io_.poll();
+}
+
+}  // namespace distrun::agent
