@@ -6,11 +6,13 @@
 #include "launcher/launcher.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
+#include "launcher/status.h"
 #include "runtime/base/log.h"
 
 #include <cstdio>
 #include <exception>
 #include <fcntl.h>
+#include <span>
 #include <string_view>
 #include <unistd.h>
 #include <vector>
@@ -41,6 +43,9 @@ int real_main(int argc, char** argv) {
   distrun::agent::prepare_process();
   const Environment environment = read_environment(environ);
   const std::vector<std::string_view> arguments(argv + (argc > 0), argv + argc);
+  if (!arguments.empty() && arguments.front() == "status") {
+    return run_status(std::span(arguments).subspan(1), environment);
+  }
   const auto options = parse_options(arguments, environment);
   if (!options) return explain(options.error());
   if (options->action == Action::help) return print(help_text());
