@@ -66,8 +66,13 @@ std::string_view reason_of(JobResult result) {
 
 }  // namespace
 
-RemoteRendezvous::RemoteRendezvous(asio::io_context& io, RemoteRendezvousOptions options)
-    : io_(io), options_(std::move(options)), node_(fresh_node_id(options_.host_name)), timer_(io) {}
+RemoteRendezvous::RemoteRendezvous(asio::io_context& io, const Spec& spec,
+                                   RemoteRendezvousOptions options)
+    : io_(io),
+      spec_(spec),
+      options_(std::move(options)),
+      node_(fresh_node_id(options_.host_name)),
+      timer_(io) {}
 
 RemoteRendezvous::~RemoteRendezvous() {
   if (lookup_) lookup_->cancel();
@@ -101,6 +106,8 @@ void RemoteRendezvous::leave(const Leave& leave) {
     if (lookup_) lookup_->cancel();
     return;
   }
+  over_ = true;
+  farewell_until_ = Clock::now() + kGoodbye;
   feed(rendezvous::member::Left{std::string(reason_of(leave.result))});
 }
 
@@ -139,7 +146,7 @@ Result<bool> RemoteRendezvous::host_endpoint(const NameLookup::Addresses& addres
     if (!told_to && port_is_taken(address, port)) return false;
   }
   std::string listens;
-  std::string reached = listens;
+  std::string reached;
   if (own.empty()) {
     if (!told_to) return false;
     listens = any_address(false);  // behind an address that is translated
@@ -171,16 +178,37 @@ Result<bool> RemoteRendezvous::host_endpoint(const NameLookup::Addresses& addres
   return true;
 }
 
-rendezvous::CoordinatorServerOptions RemoteRendezvous::server_options(int successor) const {
+rendezvous::CoordinatorServerOptions RemoteRendezvous::server_options(int successor) {
   rendezvous::CoordinatorServerOptions options;
   options.limits.only_job = options_.job;
   options.authority.host = node_;
   options.authority.successor = successor;
   options.authority.rule = options_.takeover;
-  options.on_happening = options_.on_happening;
-  options.on_start = options_.on_start;
-  options.on_input = options_.on_input;
+  if (!open_event_file()) return options;
+  options.on_start = [events = events_.get(), limits = options.limits,
+                      authority = options.authority](const std::vector<rendezvous::Record>& records,
+                                                     TimePoint now) {
+    events->start(limits, authority, records, now);
+  };
+  options.on_input = [events = events_.get()](const rendezvous::Event& event, TimePoint now) {
+    events->on_input(event, now);
+  };
+  options.on_happening = [events = events_.get()](const rendezvous::Happening& happening,
+                                                  TimePoint now) {
+    events->on_happening(happening, now);
+  };
   return options;
+}
+
+bool RemoteRendezvous::open_event_file() {
+  if (events_ || options_.events_file.empty()) return events_ != nullptr;
+  auto opened = rendezvous::EventFile::open(options_.events_file);
+  if (opened) {
+    events_ = std::move(*opened);
+  } else {
+    log::warn("no events are written", {{"reason", opened.error().detail}});
+  }
+  return events_ != nullptr;
 }
 
 void RemoteRendezvous::begin_member(bool hosts) {
@@ -190,8 +218,8 @@ void RemoteRendezvous::begin_member(bool hosts) {
   limits.self.node = node_;
   limits.self.host = options_.host_name;
   limits.self.address = options_.local_addr;
-  limits.self.nproc = options_.nproc;
-  limits.self.role = options_.role;
+  limits.self.nproc = spec_.nproc;
+  limits.self.role = spec_.role;
   limits.self.node_rank = options_.node_rank;
   limits.self.terms = options_.terms;
   limits.endpoint = options_.endpoint;
@@ -279,7 +307,7 @@ void RemoteRendezvous::apply(const rendezvous::member::Send& effect) {
   } else if (auto* ended = std::get_if<rendezvous::Ended>(&message)) {
     open_store(listen_address(
         options_.local_addr.empty() ? line.local_address : options_.local_addr, line));
-    ended->store_port = options_.master_port;
+    ended->store_port = spec_.master_port;
     if (next_store_) ended->store_port = next_store_->port();
   }
   line.connection->send(message);
@@ -288,11 +316,14 @@ void RemoteRendezvous::apply(const rendezvous::member::Send& effect) {
 void RemoteRendezvous::complete(rendezvous::Join& join, const Line& line) {
   const std::string address = listen_address(join.address, line);
   open_takeover_port(address);
-  if (takeover_port_) join.takeover_port = takeover_port_->port();
-  if (server_ && !at_endpoint_) join.takeover_port = server_->port();
+  if (server_ && !at_endpoint_) {
+    join.takeover_port = server_->port();
+  } else if (takeover_port_) {
+    join.takeover_port = takeover_port_->port();
+  }
   if (join.held && !join.held->outcome) return;  // its workers run
   open_store(address);
-  join.store_port = next_store_ ? next_store_->port() : options_.master_port;
+  join.store_port = next_store_ ? next_store_->port() : spec_.master_port;
 }
 
 void RemoteRendezvous::apply(const rendezvous::member::HangUp& effect) {
@@ -366,15 +397,15 @@ std::string RemoteRendezvous::listen_address(const std::string& advertised,
 }
 
 void RemoteRendezvous::open_store(const std::string& address) {
-  if (next_store_ && next_store_listens_ == address) return;
+  // A fresh one for each Join: the Welcome to the last may be lost, and others use that store.
+  next_store_listens_ = address;
   next_store_.reset();  // before the next one is opened: the port may be the same
   // A fixed port is in use until the old round is over on all nodes; it is opened with the next.
-  if (store_ && options_.master_port != 0) return;
+  if (store_ && spec_.master_port != 0) return;
   rendezvous::StoreServerOptions options;
   options.address = address;
-  options.port = options_.master_port;
+  options.port = spec_.master_port;
   auto store = rendezvous::StoreServer::listen(io_, options);
-  next_store_listens_ = address;
   if (store) {
     next_store_ = std::move(*store);
   } else {
@@ -389,7 +420,7 @@ void RemoteRendezvous::apply(const rendezvous::member::Placed& effect) {
   if (effect.welcome.node_rank != NodeRank(0)) {
     next_store_.reset();
   } else {
-    if (!next_store_) open_store(next_store_listens_);
+    if (!next_store_) open_store(std::string(next_store_listens_));
     if (!next_store_) {
       no_round(RoundError::no_store, store_problem_);
       return;
@@ -410,6 +441,15 @@ void RemoteRendezvous::apply(const rendezvous::member::JobOver& effect) {
   waiting_.reset();
   store_.reset();
   next_store_.reset();
+  if (const rendezvous::Rendezvous* job = hosted_job()) {
+    // Who is just now looking for this coordinator is to find it and to hear the end.
+    const auto state = job->state();
+    const auto here = std::count_if(state.members.begin(), state.members.end(),
+                                    [](const auto& member) { return member.rank.has_value(); });
+    if (here + 1 < state.node_count) {
+      farewell_until_ = Clock::now() + options_.terms.silence();
+    }
+  }
   const bool failed_here =
       effect.over.failure && own_failure_ && same_failure(*effect.over.failure, *own_failure_);
   answer_(event_of(effect.over, failed_here));
@@ -480,19 +520,15 @@ std::string RemoteRendezvous::coordinator_endpoint() const {
 
 // ---- the end -----------------------------------------------------------------------------------
 
-bool RemoteRendezvous::others_attached() const {
-  const rendezvous::Rendezvous* job = server_->coordinator().find(options_.job);
-  return job != nullptr && !job->empty();
+const rendezvous::Rendezvous* RemoteRendezvous::hosted_job() const {
+  return server_ ? server_->coordinator().find(options_.job) : nullptr;
 }
 
-void RemoteRendezvous::finish(Duration patience) {
-  const TimePoint until = Clock::now() + (left_ ? std::min(patience, kGoodbye) : patience);
-  constexpr Duration kTurn = std::chrono::milliseconds(10);
-  io_.restart();
-  while (server_ && others_attached() && Clock::now() < until) io_.run_for(kTurn);
-  if (server_) server_->close();
-  io_.restart();
-  io_.poll();
+bool RemoteRendezvous::idle() const {
+  const rendezvous::Rendezvous* job = hosted_job();
+  if (job == nullptr || !over_) return true;
+  if (farewell_until_ && Clock::now() < *farewell_until_) return false;
+  return left_ || job->empty();
 }
 
 }  // namespace distrun::agent

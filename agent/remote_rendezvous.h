@@ -4,20 +4,20 @@
 //   CoordinatorLine         carries its messages
 //   CoordinatorServer       answers, if this node hosts: the endpoint's address is its own and the
 //                           port is free, or it has taken over (then at its TakeoverPort)
-//   StoreServer             the workers' store, one for each round: opened before each Join, kept
-//   if
-//                           this node is rank 0 of the round, else closed when the round begins
+//   StoreServer             the workers' store, one for each round: opened before each Join, closed
+//                           when the round begins unless this node is rank 0 of it
 //
 // Nothing here blocks the loop, and every wait has a deadline.  What is waited for is logged at
 // each change and every few seconds.
 #pragma once
 
 #include "agent/coordinator_line.h"
+#include "agent/core/spec.h"
 #include "agent/name_lookup.h"
 #include "agent/rendezvous_client.h"
-#include "rendezvous/core/happening.h"
 #include "rendezvous/core/member.h"
 #include "rendezvous/server/coordinator_server.h"
+#include "rendezvous/server/event_file.h"
 #include "rendezvous/server/store_server.h"
 #include "rendezvous/server/takeover_port.h"
 #include "runtime/base/ids.h"
@@ -43,28 +43,23 @@ struct RemoteRendezvousOptions {
   std::string token;
   rendezvous::Terms terms;
   std::string host_name;  // for people
-  int nproc = 1;
-  std::string role = "default";
   std::optional<NodeRank> node_rank;
   // What the other nodes are told of this one; empty: this end of the connection to the
   // coordinator.
   std::string local_addr;
-  std::uint16_t master_port = 0;  // of the workers' store; 0: any free one
-  std::optional<bool> is_host;    // nullopt: by owning the endpoint's address
+  std::optional<bool> is_host;  // nullopt: by owning the endpoint's address
   rendezvous::TakeoverRule takeover = rendezvous::TakeoverRule::majority;
   Duration start_timeout = std::chrono::seconds(900);
   Duration patience = std::chrono::seconds(600);
   Duration takeover_patience = std::chrono::seconds(30);
-  // While this node hosts: as in CoordinatorServerOptions.  All may be empty.
-  std::function<void(const rendezvous::Happening&, TimePoint)> on_happening;
-  std::function<void(const std::vector<rendezvous::Record>&, TimePoint)> on_start;
-  std::function<void(const rendezvous::Event&, TimePoint)> on_input;
+  std::string events_file;  // while this node hosts: what happens is written there; empty: nowhere
 };
 
 class RemoteRendezvous : public RendezvousClient {
  public:
-  // REQUIRES: `io` outlives it.
-  RemoteRendezvous(boost::asio::io_context& io, RemoteRendezvousOptions options);
+  // Of `spec`: nproc, role, and master_port of the workers' store.
+  // REQUIRES: both references outlive it.
+  RemoteRendezvous(boost::asio::io_context& io, const Spec& spec, RemoteRendezvousOptions options);
   ~RemoteRendezvous() override;
   RemoteRendezvous(const RemoteRendezvous&) = delete;
   RemoteRendezvous& operator=(const RemoteRendezvous&) = delete;
@@ -76,9 +71,9 @@ class RemoteRendezvous : public RendezvousClient {
 
   // For a status line: "2 of 3 nodes (host-a, host-b); …"; empty: nothing is waited for.
   std::string waiting_for() const;
-  // At the end, when the agent has finished: runs the loop until what was said has been written
-  // and, if this node hosts, until the others have heard how the job ended; at most `patience`.
-  void finish(Duration patience = std::chrono::seconds(5));
+  // Nobody is owed a word: what was said has been written and, if this node hosts, the others have
+  // heard how the job ended.  Not before, the process is to exit; but within a few seconds anyway.
+  bool idle() const;
 
   bool hosting() const { return server_ != nullptr; }
   // Where this node's coordinator answers, if it hosts.
@@ -94,7 +89,8 @@ class RemoteRendezvous : public RendezvousClient {
   void on_endpoint(Result<NameLookup::Addresses> addresses);
   Result<bool> host_endpoint(const NameLookup::Addresses& addresses);
   void begin_member(bool hosts);
-  rendezvous::CoordinatorServerOptions server_options(int successor) const;
+  rendezvous::CoordinatorServerOptions server_options(int successor);
+  bool open_event_file();
 
   void feed(rendezvous::member::Event event);
   void run_inbox();
@@ -117,9 +113,10 @@ class RemoteRendezvous : public RendezvousClient {
   void open_store(const std::string& address);
   void open_takeover_port(const std::string& address);
   void no_round(RoundError error, std::string why);
-  bool others_attached() const;
+  const rendezvous::Rendezvous* hosted_job() const;
 
   boost::asio::io_context& io_;
+  const Spec& spec_;
   RemoteRendezvousOptions options_;
   rendezvous::NodeId node_;
   Answer answer_;
@@ -129,11 +126,13 @@ class RemoteRendezvous : public RendezvousClient {
   std::deque<rendezvous::member::Event> inbox_;
   bool busy_ = false;
   bool over_ = false;
+  std::optional<TimePoint> farewell_until_;  // idle() not before, while this node hosts
   bool left_ = false;
   boost::asio::steady_timer timer_;
   std::optional<TimePoint> armed_for_;
   std::map<int, Line> lines_;
 
+  std::unique_ptr<rendezvous::EventFile> events_;  // outlives the server
   std::unique_ptr<rendezvous::CoordinatorServer> server_;
   bool at_endpoint_ = false;  // the server, or who answers there in its place
   std::optional<rendezvous::Contact> own_endpoint_;  // what reaches it from here

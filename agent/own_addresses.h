@@ -1,0 +1,17 @@
+// Which addresses are this machine's, and whether a port of one is taken.
+#pragma once
+
+#include <boost/asio/ip/address.hpp>
+
+#include <cstdint>
+
+namespace distrun::agent {
+
+// Of an interface of this machine, or loopback.  Not asked by binding: with ip_nonlocal_bind set,
+// as on load balancers, any address can be bound.
+bool is_own_address(const boost::asio::ip::address& address);
+
+// Somebody listens there already.
+bool port_is_taken(const boost::asio::ip::address& address, std::uint16_t port);
+
+}  // namespace distrun::agent
