@@ -50,6 +50,11 @@ _distrun() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
   COMPREPLY=()
 
+  if [[ ${COMP_WORDS[1]} == status && $COMP_CWORD -gt 1 ]]; then
+    COMPREPLY=($(compgen -W '--rdzv-endpoint --job --json --watch --help' -- "${current//_/-}"))
+    return
+  fi
+
   # Options end at the script: find out whether it is already there.
   local i word
   for ((i = 1; i < COMP_CWORD; ++i)); do

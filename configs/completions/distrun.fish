@@ -1,6 +1,11 @@
 # fish completion for distrun.  Install in /usr/share/fish/vendor_completions.d.
 # tests/launcher/documents_test.cc compares the options with the program's.
 
+# distrun status: a verb as the first argument.
+complete -c distrun -n __fish_is_first_arg -a status -d 'what a coordinator knows of its jobs'
+complete -c distrun -n '__fish_seen_subcommand_from status' -l job -x -d 'this job only'
+complete -c distrun -n '__fish_seen_subcommand_from status' -l json -d 'one line of JSON'
+complete -c distrun -n '__fish_seen_subcommand_from status' -l watch -d 'again every second'
 complete -c distrun -l nproc-per-node -x -a 'auto gpu cpu' -d 'workers on this node'
 complete -c distrun -l numa-binding -x -a 'node socket exclusive core-complex' -d 'CPUs of each worker'
 complete -c distrun -l virtual-local-rank -d 'each worker sees one GPU and LOCAL_RANK=0'
