@@ -259,7 +259,7 @@ class JobMaker {
     nodes.job = spec.run_id;
     nodes.token = lookup(environment_, "DISTRUN_TOKEN").value_or("");
     nodes.host_name = machine_.host_name;
-    nodes.local_addr = options_.local_addr;
+    nodes.local_addr = options_.local_addr.value_or("");
     if (fixed) {
       nodes.node_rank = NodeRank(options_.node_rank.value_or(0));
     } else if (options_.node_rank) {

@@ -7,12 +7,14 @@
 #include "agent/process/guard.h"
 #include "agent/process/output.h"
 #include "agent/process/signals.h"
+#include "agent/remote_rendezvous.h"
 #include "launcher/exit_code.h"
 #include "runtime/base/log.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <memory>
 #include <string>
 #include <unistd.h>
 
@@ -20,6 +22,8 @@ namespace distrun::launcher {
 namespace {
 
 constexpr auto kProgressPause = std::chrono::seconds(1);
+// For the last words to other nodes.
+constexpr Duration kFarewell = std::chrono::seconds(5);
 
 class Launcher {
  public:
@@ -30,8 +34,11 @@ class Launcher {
         console_(io_),
         output_(io_, job.spec, console_,
                 job.inherit_console ? agent::ConsoleMode::inherit : agent::ConsoleMode::lines),
-        rendezvous_(io_, job.spec),
-        driver_(io_, job.spec, output_, rendezvous_),
+        remote_(job.nodes ? std::make_unique<agent::RemoteRendezvous>(io_, job.spec, *job.nodes)
+                          : nullptr),
+        local_(job.nodes ? nullptr : std::make_unique<agent::LocalRendezvous>(io_, job.spec)),
+        driver_(io_, job.spec, output_,
+                remote_ ? static_cast<agent::RendezvousClient&>(*remote_) : *local_),
         signals_(io_, guard_fd, signals, job.spec.stop_signals,
                  {.stop = [this](int signo) { stop(signo); },
                   .notice = [this](int signo) { driver_.notice(signo); },
@@ -42,6 +49,7 @@ class Launcher {
   int run() {
     log::set_sink([this](std::string_view line) { console_.write_log(line); });
     const int status = run_job();
+    tell_the_others();
     console_.wind_up();
     const bool all_written = wait_for_the_reader() && !console_.lost_output();
     log::set_sink({});
@@ -57,6 +65,16 @@ class Launcher {
     io_.restart();
     io_.run();
     return console_.empty();
+  }
+
+  // The other nodes hear how the job ended, those that this node's coordinator serves among them.
+  void tell_the_others() {
+    if (!remote_) return;
+    const TimePoint deadline = Clock::now() + kFarewell;
+    io_.restart();
+    while (!remote_->idle() && Clock::now() < deadline && !io_.stopped()) {
+      io_.run_one_for(std::chrono::milliseconds(20));
+    }
   }
 
   void stop(int signo) {
@@ -86,6 +104,13 @@ class Launcher {
   void report() {
     const agent::JobVerdict& verdict = *driver_.verdict();
     if (verdict.result == agent::JobResult::no_round) log::error(verdict.why);
+    if (!verdict.report.empty()) {  // of the first failure, on another node
+      if (job_.log.format == log::Format::json) {
+        log::error(job_.spec.command.display_name + " FAILED", {{"report", verdict.report}});
+      } else {
+        console_.write_log(verdict.report);
+      }
+    }
     const auto report = driver_.failure_report();
     if (!report) return;
     if (job_.log.format == log::Format::json) {
@@ -105,7 +130,9 @@ class Launcher {
     progress_timer_.expires_after(kProgressPause);
     progress_timer_.async_wait([this](const boost::system::error_code& ec) {
       if (ec) return;
-      console_.set_status_line(agent::to_line(driver_.progress()));
+      console_.set_status_line(remote_ && !remote_->waiting_for().empty()
+                                   ? remote_->waiting_for()
+                                   : agent::to_line(driver_.progress()));
       show_progress();
     });
   }
@@ -122,7 +149,8 @@ class Launcher {
   boost::asio::io_context io_{1};
   agent::Console console_;
   agent::Output output_;
-  agent::LocalRendezvous rendezvous_;
+  std::unique_ptr<agent::RemoteRendezvous> remote_;  // one of these two
+  std::unique_ptr<agent::LocalRendezvous> local_;
   agent::Driver driver_;
   agent::Signals signals_;
   boost::asio::steady_timer progress_timer_;
