@@ -25,6 +25,7 @@ std::string names(const rendezvous::Waiting& waiting) {
 std::string words(const rendezvous::Waiting& waiting) {
   const std::string max = std::to_string(waiting.max_nodes);
   std::string text;
+  if (waiting.finished) return "the workers here have succeeded; " + waiting.why;
   if (waiting.spare) {
     text = "a spare beside " + max + " nodes: it takes over when one is lost";
   } else {

@@ -177,6 +177,7 @@ struct Waiting {
   std::string why;                       // what else it waits for; empty: nothing
   bool quorum = true;                    // false: the coordinator may not seal a round (quorum.h)
   bool spare = false;                    // this node is above MAX and takes over when one is lost
+  bool finished = false;  // this node's workers have succeeded; `why` says how many others' have
   // As in Welcome, for a spare: it has none.
   NodeId coordinator;
   std::vector<Successor> successors;

@@ -186,6 +186,7 @@ void fields(A& a, Subject<A, Waiting>& waiting) {
   a.text("why", waiting.why, kMaxWhy, Text::free);
   a.flag("quorum", waiting.quorum);
   a.flag("spare", waiting.spare);
+  a.flag("finished", waiting.finished);
   a.text("coordinator", waiting.coordinator, kMaxName, Text::name);
   a.list("successors", waiting.successors, kMaxSuccessors);
   a.text("coordinator", waiting.coordinator, kMaxName, Text::name);

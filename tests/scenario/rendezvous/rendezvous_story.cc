@@ -56,7 +56,7 @@ std::string text(const Welcome& welcome) {
 }
 
 std::string text(const Waiting& waiting) {
-  std::string text = waiting.spare ? "spare: " : "waiting: ";
+  std::string text = waiting.spare ? "spare: " : waiting.finished ? "finished: " : "waiting: ";
   text += std::to_string(waiting.present) + " of " + std::to_string(waiting.min_nodes) + ":" +
           std::to_string(waiting.max_nodes) + " (";
   for (std::size_t i = 0; i < waiting.hosts.size(); ++i) {
