@@ -59,9 +59,9 @@ void fields(A& a, Subject<A, Terms>& terms) {
   a.duration("last_call_us", terms.last_call);
   a.duration("rejoin_wait_us", terms.rejoin_wait);
   a.duration("beat_us", terms.beat);
-  a.expect(terms.beat >= std::chrono::milliseconds(1) && terms.beat <= std::chrono::hours(1),
-           "beat_us: not in 1 ms..1 h");
-  a.integer("beats_missed", terms.beats_missed, 1, 1000);
+  a.expect(terms.beat >= std::chrono::milliseconds(1) && terms.beat <= std::chrono::hours(24),
+           "beat_us: not in 1 ms..24 h");
+  a.integer("beats_missed", terms.beats_missed, 1, 10'000);
 }
 
 template <class A>
@@ -186,6 +186,7 @@ void fields(A& a, Subject<A, Waiting>& waiting) {
   a.text("why", waiting.why, kMaxWhy, Text::free);
   a.flag("quorum", waiting.quorum);
   a.flag("spare", waiting.spare);
+  a.flag("finished", waiting.finished);
   a.flag("finished", waiting.finished);
   a.text("coordinator", waiting.coordinator, kMaxName, Text::name);
   a.list("successors", waiting.successors, kMaxSuccessors);

@@ -154,7 +154,7 @@ FieldReader::FieldReader(std::string_view text) : document_(std::make_unique<Doc
   };
   document_->root = Json::parse(text.begin(), text.end(), not_too_deep, /*allow_exceptions=*/false);
   if (!document_->root.is_object()) {
-    fail("not a JSON object");
+    fail("", "not a JSON object");
     document_->root = Json::object();
   }
   document_->open.push_back({&document_->root, ""});
@@ -162,12 +162,15 @@ FieldReader::FieldReader(std::string_view text) : document_(std::make_unique<Doc
 
 FieldReader::~FieldReader() = default;
 
-void FieldReader::fail(std::string sentence) {
+void FieldReader::fail(std::string_view field, const std::string& sentence) {
   if (error_) return;
   std::string where;
-  for (const auto& place : document_->open)
-    if (!place.name.empty())
-      where += where.empty() || place.name[0] == '[' ? place.name : "." + place.name;
+  const auto add = [&where](std::string_view name) {
+    if (!where.empty() && !name.empty() && name[0] != '[') where += '.';
+    where += name;
+  };
+  for (const auto& place : document_->open) add(place.name);
+  add(field);
   error_ = Error{Errc::protocol, where.empty() ? sentence : where + ": " + sentence};
 }
 
@@ -177,9 +180,8 @@ bool FieldReader::has(std::string_view name) const {
 
 std::int64_t FieldReader::get(std::string_view name, std::int64_t min, std::int64_t max) {
   const Json* value = document_->find(name);
-  const std::string field(name);
   if (value == nullptr) {
-    fail(field + ": missing");
+    fail(name, "missing");
     return min;
   }
   const bool fits = value->is_number_integer() &&
@@ -190,16 +192,14 @@ std::int64_t FieldReader::get(std::string_view name, std::int64_t min, std::int6
     const auto number = value->get<std::int64_t>();
     if (number >= min && number <= max) return number;
   }
-  fail(field + ": not in " + std::to_string(min) + ".." + std::to_string(max) + ": " +
-       shown(*value));
+  fail(name, "not in " + std::to_string(min) + ".." + std::to_string(max) + ": " + shown(*value));
   return min;
 }
 
 void FieldReader::flag(std::string_view name, bool& value) {
   const Json* found = document_->find(name);
-  if (found == nullptr) return fail(std::string(name) + ": missing");
-  if (!found->is_boolean())
-    return fail(std::string(name) + ": not true or false: " + shown(*found));
+  if (found == nullptr) return fail(name, "missing");
+  if (!found->is_boolean()) return fail(name, "not true or false: " + shown(*found));
   value = found->get<bool>();
 }
 
@@ -210,15 +210,13 @@ void FieldReader::duration(std::string_view name, Duration& value) {
 
 void FieldReader::text(std::string_view name, std::string& value, std::size_t max, Text kind) {
   const Json* found = document_->find(name);
-  const std::string field(name);
-  if (found == nullptr) return fail(field + ": missing");
-  if (!found->is_string()) return fail(field + ": not a text: " + shown(*found));
+  if (found == nullptr) return fail(name, "missing");
+  if (!found->is_string()) return fail(name, "not a text: " + shown(*found));
   const auto& held = found->get_ref<const std::string&>();
   if (held.size() > max)
-    return fail(field + ": " + std::to_string(held.size()) + " bytes, at most " +
-                std::to_string(max));
+    return fail(name, std::to_string(held.size()) + " bytes, at most " + std::to_string(max));
   if (kind == Text::name && has_control_character(held))
-    return fail(field + ": has a control character: " + shown(*found));
+    return fail(name, "has a control character: " + shown(*found));
   value = held;
 }
 
@@ -230,12 +228,12 @@ void FieldReader::texts(std::string_view name, std::vector<std::string>& values,
     const Json& element = (*document_->open.back().value)[i];
     const std::string* held = element.get_ptr<const std::string*>();
     if (held == nullptr) {
-      fail("not a text: " + shown(element));
+      fail("", "not a text: " + shown(element));
     } else if (held->size() > max_bytes) {
-      fail("a text of " + std::to_string(held->size()) + " bytes, at most " +
-           std::to_string(max_bytes));
+      fail("", "a text of " + std::to_string(held->size()) + " bytes, at most " +
+                   std::to_string(max_bytes));
     } else if (has_control_character(*held)) {
-      fail("has a control character: " + shown(element));
+      fail("", "has a control character: " + shown(element));
     } else {
       values.push_back(*held);
     }
@@ -246,21 +244,20 @@ void FieldReader::texts(std::string_view name, std::vector<std::string>& values,
 std::size_t FieldReader::index(std::string_view name, std::span<const std::string_view> names) {
   const Json* found = document_->find(name);
   if (found == nullptr) {
-    fail(std::string(name) + ": missing");
+    fail(name, "missing");
     return 0;
   }
   const std::string* held = found->get_ptr<const std::string*>();
   const auto at = held == nullptr ? names.end() : std::find(names.begin(), names.end(), *held);
   if (at != names.end()) return static_cast<std::size_t>(at - names.begin());
-  fail(std::string(name) + ": not known to this version: " + shown(*found));
+  fail(name, "not known to this version: " + shown(*found));
   return 0;
 }
 
 bool FieldReader::enter(std::string_view name) {
   const Json* found = document_->find(name);
   if (found == nullptr || !found->is_object()) {
-    fail(std::string(name) +
-         (found == nullptr ? ": missing" : ": not an object: " + shown(*found)));
+    fail(name, found == nullptr ? "missing" : "not an object: " + shown(*found));
     return false;
   }
   document_->open.push_back({found, std::string(name)});
@@ -272,12 +269,11 @@ std::size_t FieldReader::enter_list(std::string_view name, std::size_t max) {
   static const Json kNone = Json::array();
   const Json* found = document_->find(name);
   if (found == nullptr) {
-    fail(std::string(name) + ": missing");
+    fail(name, "missing");
   } else if (!found->is_array()) {
-    fail(std::string(name) + ": not a list: " + shown(*found));
+    fail(name, "not a list: " + shown(*found));
   } else if (found->size() > max) {
-    fail(std::string(name) + ": " + std::to_string(found->size()) + " elements, at most " +
-         std::to_string(max));
+    fail(name, std::to_string(found->size()) + " elements, at most " + std::to_string(max));
   }
   document_->open.push_back({error_ ? &kNone : found, std::string(name)});
   return document_->open.back().value->size();
@@ -286,7 +282,7 @@ std::size_t FieldReader::enter_list(std::string_view name, std::size_t max) {
 bool FieldReader::enter_element(std::size_t i) {
   const Json& element = (*document_->open.back().value)[i];
   if (!element.is_object()) {
-    fail("not an object: " + shown(element));
+    fail("", "not an object: " + shown(element));
     return false;
   }
   document_->open.push_back({&element, "[" + std::to_string(i) + "]"});

@@ -146,7 +146,7 @@ class FieldReader {
              std::size_t max_bytes);
   // What must hold between fields.
   void expect(bool holds, std::string_view sentence) {
-    if (!holds) fail(std::string(sentence));
+    if (!holds) fail("", std::string(sentence));
   }
 
   // Which of `names` the member holds; an error if none.
@@ -162,7 +162,7 @@ class FieldReader {
   bool enter_element(std::size_t i);
   void leave();
   void leave_list();
-  void fail(std::string sentence);
+  void fail(std::string_view field, const std::string& sentence);
 
   std::unique_ptr<Document> document_;
   std::optional<Error> error_;

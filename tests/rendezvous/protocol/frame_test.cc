@@ -85,14 +85,14 @@ TEST(FrameTest, TheBytesOnTheWireAreThoseOfTheManual) {
   join.terms.command = "train.py";
   EXPECT_EQ(
       encode(AgentMessage(join)),
-      std::string("\0\0\x01\xC1", 4) +
+      std::string("\0\0\x01\x8E", 4) +
           R"({"type":"join","version":1,"job":"train","token":"","node":"host-a.17.5eed",)"
           R"("host":"host-a","address":"10.0.0.1","store_port":40001,"takeover_port":0,"nproc":2,)"
           R"("role":"default","hosts":false,"terms":{"min_nodes":1,"max_nodes":1,)"
           R"("command":"train.py","fixed_ranks":false,"max_restarts":0,"join_timeout_us":600000000,)"
           R"("last_call_us":30000000,"rejoin_wait_us":100000,"beat_us":1000000,"beats_missed":3}})");
   EXPECT_EQ(encode(CoordinatorMessage(Ping{7, Fence{}})),
-            std::string("\0\0\0\x65", 4) +
+            std::string("\0\0\0\x5A", 4) +
                 R"({"type":"ping","number":7,"last":{"epoch":0,"generation":-1},"quorum":true,)"
                 R"("silence_us":0})");
   EXPECT_EQ(encode(AgentMessage(Pong{7})),
@@ -213,7 +213,7 @@ TEST(FrameTest, ValuesOutOfTheirRangeAreNamedWithTheirPlace) {
             "join: terms.min_nodes: not in 1..65536: -1");
   EXPECT_EQ(error("\"min_nodes\":2", "\"min_nodes\":5"),
             "join: terms: min_nodes is more than max_nodes");
-  EXPECT_EQ(error("\"beat_us\":4000", "\"beat_us\":0"), "join: terms: beat_us: not in 1 ms..1 h");
+  EXPECT_EQ(error("\"beat_us\":4000", "\"beat_us\":0"), "join: terms: beat_us: not in 1 ms..24 h");
   EXPECT_EQ(error("\"last_call_us\":2000", "\"last_call_us\":9223372036854775807"),
             "join: terms.last_call_us: not in 0..315360000000000: 9223372036854775807");
   EXPECT_EQ(error("\"hosts\":true", "\"hosts\":1"), "join: hosts: not true or false: 1");

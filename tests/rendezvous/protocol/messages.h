@@ -18,7 +18,7 @@ static_assert(kFields<Terms> == 11 && kFields<Failure> == 7 && kFields<Outcome> 
 static_assert(kFields<Join> == 14 && kFields<Join::Held> == 5);
 static_assert(kFields<Failed> == 2 && kFields<Ended> == 2 && kFields<Pong> == 1 &&
               kFields<Leave> == 1);
-static_assert(kFields<Welcome> == 12 && kFields<Successor> == 5 && kFields<Waiting> == 11);
+static_assert(kFields<Welcome> == 12 && kFields<Successor> == 5 && kFields<Waiting> == 12);
 static_assert(kFields<Disband> == 4 && kFields<Over> == 6 && kFields<Refused> == 4 &&
               kFields<Ping> == 4);
 static_assert(kFields<Record> == 9);
@@ -137,6 +137,7 @@ inline std::vector<CoordinatorMessage> coordinator_messages() {
   waiting.why = "host-c has not come back";
   waiting.quorum = false;
   waiting.spare = true;
+  waiting.finished = true;
   waiting.coordinator = welcome.coordinator;
   waiting.successors = welcome.successors;
   Over fine;
