@@ -1,5 +1,6 @@
 #include "launcher/machine.h"
 
+#include "agent/process/cgroup.h"
 #include "launcher/machine_files.h"
 #include "launcher/text.h"
 
@@ -45,57 +46,6 @@ std::string random_uuid() {
   return text;
 }
 
-// Below: cgroup quotas.  A hierarchy is where it is mounted and where in it we are.
-struct Hierarchy {
-  std::string mount;  // "/sys/fs/cgroup"
-  std::string path;   // "/user.slice/job", relative to the mount; "": its root
-  bool v2 = false;
-};
-
-// In a container our path may be the host's while the mount shows only a part of the tree; `root`
-// of the mount (mountinfo) says which.
-std::string below_mount(std::string_view path, std::string_view root) {
-  if (root != "/" && path.starts_with(root)) path.remove_prefix(root.size());
-  return path == "/" ? std::string() : std::string(path);
-}
-
-std::vector<Hierarchy> cpu_hierarchies(const std::string& root) {
-  std::optional<std::string> v1_path;
-  std::optional<std::string> v2_path;
-  const std::string memberships = read_file(root + "proc/self/cgroup");
-  for (const std::string_view line : split(memberships, '\n')) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == line.npos || second == line.npos) continue;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
-    if (controllers.empty()) v2_path = line.substr(second + 1);
-    for (const std::string_view controller : split(controllers, ',')) {
-      if (controller == "cpu") v1_path = line.substr(second + 1);
-    }
-  }
-
-  std::vector<Hierarchy> result;
-  const std::string mounts = read_file(root + "proc/self/mountinfo");
-  for (const std::string_view line : split(mounts, '\n')) {
-    // 30 23 0:26 ROOT MOUNTPOINT options… - TYPE SOURCE SUPEROPTIONS
-    const std::size_t dash = line.find(" - ");
-    if (dash == line.npos) continue;
-    const auto left = split(line.substr(0, dash), ' ');
-    const auto right = split(line.substr(dash + 3), ' ');
-    if (left.size() < 5 || right.size() < 3) continue;
-    if (right[0] == "cgroup2" && v2_path) {
-      result.push_back({std::string(left[4]), below_mount(*v2_path, left[3]), true});
-    } else if (right[0] == "cgroup" && v1_path) {
-      for (const std::string_view option : split(right[2], ',')) {
-        if (option == "cpu") {
-          result.push_back({std::string(left[4]), below_mount(*v1_path, left[3]), false});
-        }
-      }
-    }
-  }
-  return result;
-}
-
 std::optional<double> quota_of(const std::string& folder, bool v2) {
   std::string quota_text;
   std::string period_text;
@@ -119,19 +69,13 @@ std::optional<double> quota_of(const std::string& folder, bool v2) {
 
 std::optional<double> read_cpu_quota(const std::string& root) {
   std::optional<double> tightest;
-  for (const Hierarchy& hierarchy : cpu_hierarchies(root)) {
-    const std::string mount = root + hierarchy.mount;
-    std::string path = hierarchy.path;
-    while (true) {
-      // Every level above us limits us too.  A level that is not there (see below_mount)
-      // reads empty.
-      std::string folder = mount;
-      folder += path;
-      const auto quota = quota_of(folder, hierarchy.v2);
+  const std::string memberships = read_file(root + "proc/self/cgroup");
+  const std::string mounts = read_file(root + "proc/self/mountinfo");
+  for (const agent::Cgroup& cgroup : agent::find_cgroups("cpu", memberships, mounts)) {
+    // Every level above us limits us too.  One that is not there reads empty.
+    for (const std::string& folder : cgroup.folders()) {
+      const auto quota = quota_of(root + folder, cgroup.v2);
       if (quota && (!tightest || *quota < *tightest)) tightest = quota;
-      if (path.empty()) break;
-      const std::size_t slash = path.rfind('/');
-      path.resize(slash == path.npos ? 0 : slash);
     }
   }
   return tightest;

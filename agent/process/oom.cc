@@ -1,5 +1,8 @@
 #include "agent/process/oom.h"
 
+#include "agent/process/cgroup.h"
+
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <fcntl.h>
@@ -9,14 +12,20 @@
 namespace distrun::agent {
 namespace {
 
-// Small files of the kernel's: at most 4 KiB are of interest.
-std::string read_small_file(const std::string& path) {
+// A file of the kernel's, of which the first 256 KiB are of interest.
+std::string read_file(const std::string& path) {
+  constexpr std::size_t kMax = 262144;
+  std::string contents;
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return {};
+  if (fd < 0) return contents;
   char buffer[4096];
-  const ssize_t n = ::read(fd, buffer, sizeof buffer);
+  while (contents.size() < kMax) {
+    const ssize_t n = ::read(fd, buffer, sizeof buffer);
+    if (n <= 0) break;
+    contents.append(buffer, static_cast<std::size_t>(n));
+  }
   ::close(fd);
-  return n > 0 ? std::string(buffer, static_cast<std::size_t>(n)) : std::string();
+  return contents;
 }
 
 }  // namespace
@@ -33,7 +42,7 @@ void OomWatch::start() {
     kernel_log_ = ::open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (kernel_log_ >= 0) ::lseek(kernel_log_, 0, SEEK_END);
   }
-  counter_file_ = oom_counter_file(read_small_file("/proc/self/cgroup"), "/sys/fs/cgroup");
+  counter_file_ = oom_counter_file("");
   explained_ = counter();
 }
 
@@ -59,7 +68,7 @@ void OomWatch::read_kernel_log() {
 }
 
 std::uint64_t OomWatch::counter() const {
-  return counter_file_.empty() ? 0 : oom_kills(read_small_file(counter_file_));
+  return counter_file_.empty() ? 0 : oom_kills(read_file(counter_file_));
 }
 
 pid_t oom_killed_pid(std::string_view record) {
@@ -88,32 +97,17 @@ std::uint64_t oom_kills(std::string_view counter_file) {
   return 0;
 }
 
-std::string oom_counter_file(std::string_view proc_cgroup, const std::string& cgroup_root) {
-  const std::string_view text = proc_cgroup;
-  std::string v1;
-  std::string v2;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    const std::string_view line = text.substr(at, end - at);  // "ID:controllers:/path"
-    at = end + 1;
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == line.npos ? line.npos : line.find(':', first + 1);
-    if (second == line.npos) continue;
-    const std::string_view controllers = line.substr(first + 1, second - first - 1);
-    const std::string path(line.substr(second + 1));
-    for (std::size_t c = 0; c < controllers.size();) {
-      const std::size_t comma = std::min(controllers.find(',', c), controllers.size());
-      if (controllers.substr(c, comma - c) == "memory") {
-        v1 = cgroup_root + "/memory";
-        v1 += path;
-        v1 += "/memory.oom_control";
-      }
-      c = comma + 1;
+std::string oom_counter_file(const std::string& root) {
+  const std::string memberships = read_file(root + "/proc/self/cgroup");
+  const std::string mounts = read_file(root + "/proc/self/mountinfo");
+  for (const Cgroup& cgroup : find_cgroups("memory", memberships, mounts)) {
+    for (const std::string& folder : cgroup.folders()) {
+      std::string file = root + folder;
+      file += cgroup.v2 ? "/memory.events" : "/memory.oom_control";
+      if (::access(file.c_str(), R_OK) == 0) return file;
     }
-    if (controllers.empty()) v2 = cgroup_root + path + "/memory.events";
   }
-  // A hybrid machine lists both; the memory controller is then v1's.
-  return v1.empty() ? v2 : v1;
+  return {};
 }
 
 }  // namespace distrun::agent

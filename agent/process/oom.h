@@ -45,8 +45,9 @@ pid_t oom_killed_pid(std::string_view kernel_log_record);
 // The number behind "oom_kill " in memory.events (v2) or memory.oom_control (v1); 0 if there is
 // none.
 std::uint64_t oom_kills(std::string_view counter_file);
-// The counter file of the process whose /proc/PID/cgroup this is, below `cgroup_root`; v2 before
-// v1; empty: it is in no memory cgroup.
-std::string oom_counter_file(std::string_view proc_cgroup, const std::string& cgroup_root);
+
+// The file with the counter of this process's memory cgroup, or of the nearest one above it that
+// can be read; empty: there is none.  All paths are below `root`, so that a test may build one.
+std::string oom_counter_file(const std::string& root);
 
 }  // namespace distrun::agent
