@@ -18,6 +18,9 @@ namespace {
 // A pipe that poll calls writable takes PIPE_BUF bytes without waiting.
 constexpr std::size_t kSharedWrite = 4096;
 
+// Waking the reader and us for each 64 KiB costs more than carrying them.
+constexpr int kPipeSize = 1 << 20;
+
 epoll_event write_once() {
   epoll_event event{};
   event.events = EPOLLOUT | EPOLLONESHOT;
@@ -59,6 +62,8 @@ ConsoleSink::Kind ConsoleSink::open(int fd) {
   if (own < 0) return Kind::shared;
   fd_ = own;
   own_fd_ = true;
+  // Refused for a terminal, and beyond pipe-user-pages-soft: it then stays as it is.
+  if (::fcntl(fd_, F_GETPIPE_SZ) < kPipeSize) ::fcntl(fd_, F_SETPIPE_SZ, kPipeSize);
   return Kind::reopened;
 }
 

@@ -13,7 +13,7 @@
 namespace distrun::agent {
 namespace {
 
-constexpr std::size_t kRead = 131072;
+constexpr std::size_t kRead = 262144;
 
 // The buffers of C's and Python's files are multiples of it.
 constexpr std::size_t kBlock = 4096;

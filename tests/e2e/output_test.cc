@@ -68,18 +68,19 @@ TEST(Output, BytesWrittenRightBeforeSigkillArrive) {
 
 TEST(Output, ASlowReaderGetsEveryByteHoweverLongItTakes) {
   const std::string job =
-      std::string(DISTRUN) + " --nproc-per-node 2 " + SCRIPTED_WORKER + " lines 60000";
+      std::string(DISTRUN) + " --nproc-per-node 2 " + SCRIPTED_WORKER + " lines 300000";
   const Ran ran =
       run_program({"bash", "-c", job + " | (sleep 3; cat) | wc -c; echo ${PIPESTATUS[0]}"});
-  // "line N" and a newline, N from 0 to 59999, twice.
-  const long bytes = 2 * (60000L * 6 + 10 * 1 + 90 * 2 + 900 * 3 + 9000 * 4 + 50000L * 5);
+  // "line N" and a newline, N from 0 to 299999, twice.
+  const long bytes =
+      2 * (300000L * 6 + 10 * 1 + 90 * 2 + 900 * 3 + 9000 * 4 + 90000L * 5 + 200000L * 6);
   EXPECT_EQ(ran.out, std::to_string(bytes) + "\n0\n") << ran.err;
 }
 
 TEST(Output, AStopSignalEndsTheWaitForAReaderThatTakesNothing) {
   TempFolder folder;
   const std::string job = std::string(DISTRUN) + " --nproc-per-node 2 " + SCRIPTED_WORKER +
-                          " lines 60000 2>&1 & echo $! > " + folder.path() +
+                          " lines 300000 2>&1 & echo $! > " + folder.path() +
                           "/pid; wait $!; echo $? > " + folder.path() + "/status";
   const Ran ran = run_program(
       {"bash", "-c", "{ " + job + "; } | sleep 8 & wait"},

@@ -280,7 +280,7 @@ TEST_F(OutputTest, AConsoleThatIsNotReadStopsTheWorkerNotTheLoopAndLosesNothing)
 
 TEST_F(OutputTest, TheDeadAreTakenInFullEvenIfTheConsoleIsNotRead) {
   open();
-  console_->write(Stream::err, -2, "", std::string(2'000'000, 'x') + "\n");
+  console_->write(Stream::err, -2, "", std::string(3'000'000, 'x') + "\n");
   ASSERT_TRUE(console_->full(Stream::err));
   const pid_t child = start(0, [] {
     write_fully(2, std::string(50'000, 'z') + "\nthe reason\n");
