@@ -71,9 +71,66 @@ TEST_F(JobRules, APlainJobIsOneWorkerOnAPrivatePort) {
 // --- what cannot be
 // --------------------------------------------------------------------------------
 
-TEST_F(JobRules, MoreThanOneNodeIsRefused) {
-  EXPECT_EQ(refusal({"--nnodes", "2"}).code, Errc::unsupported);
-  EXPECT_THAT(refusal({"--nnodes", "1:4"}).detail, HasSubstr("--nnodes: 1:4: this version"));
+TEST_F(JobRules, SeveralNodesNeedAPlaceToMeet) {
+  EXPECT_THAT(refusal({"--nnodes", "2"}).detail, HasSubstr("--master-addr"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--rdzv-backend", "c10d"}).detail,
+              HasSubstr("--rdzv-endpoint HOST[:PORT], the same on all of them"));
+}
+
+TEST_F(JobRules, StaticHasAFixedNumberOfNodesAndARankForEach) {
+  EXPECT_THAT(refusal({"--nnodes", "1:4", "--master-addr", "h1"}).detail,
+              HasSubstr("with static the number of nodes is fixed"));
+  EXPECT_THAT(refusal({"--nnodes", "2", "--node-rank", "2", "--master-addr", "h1"}).detail,
+              HasSubstr("node ranks 0 to 1"));
+  const Job made = job({"--nnodes", "2", "--node-rank", "1", "--master-addr", "h1"});
+  ASSERT_TRUE(made.nodes);
+  EXPECT_EQ(made.nodes->endpoint, (rendezvous::Contact{"h1", 29500}));
+  EXPECT_EQ(made.nodes->node_rank, NodeRank(1));
+  EXPECT_TRUE(made.nodes->terms.fixed_ranks);
+  EXPECT_EQ(made.spec.master_port, 0) << "each round's store has a fresh port";
+}
+
+TEST_F(JobRules, NodesOfC10dNumberThemselves) {
+  const Job made = job({"--nnodes", "2:4", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h1",
+                        "--rdzv-id", "seven", "--max-restarts", "3"});
+  ASSERT_TRUE(made.nodes);
+  EXPECT_EQ(made.nodes->endpoint, (rendezvous::Contact{"h1", 29400}));
+  EXPECT_EQ(made.nodes->node_rank, std::nullopt);
+  EXPECT_EQ(made.nodes->job, "seven");
+  EXPECT_EQ(made.nodes->terms.min_nodes, 2);
+  EXPECT_EQ(made.nodes->terms.max_nodes, 4);
+  EXPECT_EQ(made.nodes->terms.max_restarts, 3);
+  EXPECT_EQ(made.nodes->terms.silence(), 3s);
+}
+
+TEST_F(JobRules, SettingsOfTheRendezvousReachIt) {
+  const Job made = job({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h1:7",
+                        "--start-timeout", "50", "--rdzv-conf",
+                        "last_call_timeout=5,rejoin_wait=2.5,takeover=any,reattach_timeout=9,"
+                        "keep_alive_interval=0.5,keep_alive_max_attempt=4,is_host=false"});
+  ASSERT_TRUE(made.nodes);
+  EXPECT_EQ(made.nodes->start_timeout, 50s);
+  EXPECT_EQ(made.nodes->terms.join_timeout, 50s);
+  EXPECT_EQ(made.nodes->terms.last_call, 5s);
+  EXPECT_EQ(made.nodes->terms.rejoin_wait, 2500ms);
+  EXPECT_EQ(made.nodes->terms.silence(), 2s);
+  EXPECT_EQ(made.nodes->patience, 9s);
+  EXPECT_EQ(made.nodes->takeover, rendezvous::TakeoverRule::any);
+  EXPECT_EQ(made.nodes->is_host, false);
+}
+
+TEST_F(JobRules, AFreshNameIsNoNameForSeveralNodes) {
+  EXPECT_THAT(
+      refusal({"--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h1", "--rdzv-id="})
+          .detail,
+      HasSubstr("give all nodes the same"));
+}
+
+TEST_F(JobRules, TheTokenIsNotForTheWorkers) {
+  environment_["DISTRUN_TOKEN"] = "secret";
+  const Job made = job({"--nnodes", "2", "--master-addr", "h1"});
+  EXPECT_EQ(made.nodes->token, "secret");
+  EXPECT_THAT(made.spec.environment, Not(Contains(Pair("DISTRUN_TOKEN", "secret"))));
 }
 
 TEST_F(JobRules, AllThatMeansOneNodeIsTaken) {

@@ -139,7 +139,7 @@ std::string describe(const Options& o) {
   if (o.rdzv_id) words.add("id " + shown(*o.rdzv_id));
   add_conf(words, o.rdzv_conf);
   words.add_if(o.standalone, "standalone");
-  words.add_if(o.node_rank.has_value(), "node rank", o.node_rank.value_or(0));
+  words.add_if(o.node_rank.value_or(0) != 0, "node rank", o.node_rank.value_or(0));
   words.add_if(o.master_addr.has_value(), "master address", o.master_addr.value_or(""));
   words.add_if(o.master_port.has_value(), "master port", o.master_port.value_or(0));
   words.add_if(o.local_addr.has_value(), "local address", o.local_addr.value_or(""));
