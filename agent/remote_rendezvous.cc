@@ -446,7 +446,7 @@ void RemoteRendezvous::apply(const rendezvous::member::JobOver& effect) {
     const auto state = job->state();
     const auto here = std::count_if(state.members.begin(), state.members.end(),
                                     [](const auto& member) { return member.rank.has_value(); });
-    if (here + 1 < state.node_count) {
+    if (here < state.node_count) {
       farewell_until_ = Clock::now() + options_.terms.silence();
     }
   }
