@@ -113,8 +113,8 @@ void Member::on(const Left& left) {
 // What a coordinator has to hear that was not in the Join.
 void Member::tell_pending(Line& line) {
   if (outcome_ && !line.told) {
-    out_.push_back(
-        member::Send{attached_, Ended{aged(*outcome_, now_ - outcome_at_), std::exchange(store_port_, 0)}});
+    out_.push_back(member::Send{
+        attached_, Ended{aged(*outcome_, now_ - outcome_at_), std::exchange(store_port_, 0)}});
     line.told = true;
   } else if (failure_ && !outcome_) {
     out_.push_back(member::Send{attached_, Failed{round_, aged(*failure_, now_ - failed_at_)}});
