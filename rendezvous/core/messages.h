@@ -90,7 +90,19 @@ inline constexpr std::size_t kMaxReport = 48 * 1024;
 
 // ---- agent → coordinator -----------------------------------------------------------------------
 
+// A node that comes back: the last round it had a place in, which place, and how that went
+// (nullopt: its workers run).
+struct Held {
+  Fence round;
+  NodeRank rank;
+  int node_count = 1;  // of that round; with the next, what a coordinator without memory needs
+  int restart_count = 0;
+  std::optional<Outcome> outcome;
+  bool operator==(const Held&) const = default;
+};
+
 struct Join {
+  using Held = rendezvous::Held;
   int version = kProtocolVersion;
   std::string job;
   std::string token;  // shared secret of the job; empty: none
@@ -105,16 +117,6 @@ struct Join {
   bool hosts = false;                 // the coordinator runs in this agent
   Terms terms;
 
-  // A node that comes back: the last round it had a place in, which place, and how that went
-  // (nullopt: its workers run).
-  struct Held {
-    Fence round;
-    NodeRank rank;
-    int node_count = 1;  // of that round; with the next, what a coordinator without memory needs
-    int restart_count = 0;
-    std::optional<Outcome> outcome;
-    bool operator==(const Held&) const = default;
-  };
   std::optional<Held> held;
   bool operator==(const Join&) const = default;
 };

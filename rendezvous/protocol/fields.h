@@ -190,8 +190,6 @@ void fields(A& a, Subject<A, Waiting>& waiting) {
   a.flag("finished", waiting.finished);
   a.text("coordinator", waiting.coordinator, kMaxName, Text::name);
   a.list("successors", waiting.successors, kMaxSuccessors);
-  a.text("coordinator", waiting.coordinator, kMaxName, Text::name);
-  a.list("successors", waiting.successors, kMaxSuccessors);
 }
 
 template <class A>
