@@ -1,5 +1,6 @@
 #include "agent/driver.h"
 
+#include "agent/outcome.h"
 #include "agent/process/descendants.h"
 #include "agent/process/spawn.h"
 #include "runtime/base/log.h"
@@ -11,6 +12,7 @@
 #include <signal.h>
 #include <time.h>
 #include <unistd.h>
+#include <utility>
 
 namespace distrun::agent {
 namespace {
@@ -78,11 +80,21 @@ void Driver::rearm() {
 
 void Driver::apply(const Join& effect) {
   // A console that takes nothing holds up the next round as it would hold up workers that write to
-  // it themselves; else each round would add to what waits.
-  if (output_.drained()) return rendezvous_.join(effect);
+  // it themselves; else each round would add to what waits.  A success is told at once: it may be
+  // the job's, and others wait for it.
+  const bool success = effect.ended && effect.ended->result == GroupResult::succeeded;
+  if (success || output_.drained()) return join(effect);
   output_.when_drained([this, effect] {
-    if (core_.phase() == AgentPhase::joining) rendezvous_.join(effect);
+    if (core_.phase() == AgentPhase::joining) join(effect);
   });
+}
+
+void Driver::join(const Join& effect) {
+  std::string report;
+  if (effect.ended && effect.ended->first_failure) {
+    report = shortened(to_text(describe(*effect.ended)));
+  }
+  rendezvous_.join(effect, std::move(report));
 }
 
 void Driver::apply(const StartGroup& effect) {
@@ -251,15 +263,19 @@ WorkerEnd Driver::describe(const Ending& ending) const {
   return end;
 }
 
-std::optional<FailureReport> Driver::failure_report() const {
-  if (!verdict_ || !verdict_->first_failure || !verdict_->last_group) return std::nullopt;
+FailureReport Driver::describe(const GroupVerdict& ended) const {
   FailureReport report;
   report.name = spec_.command.display_name;
-  for (const Ending& ending : verdict_->last_group->ends) {
+  for (const Ending& ending : ended.ends) {
     if (ending.part == Part::succeeded) continue;
     report.ends.push_back(describe(ending));
   }
   return report;
+}
+
+std::optional<FailureReport> Driver::failure_report() const {
+  if (!verdict_ || !verdict_->first_failure || !verdict_->last_group) return std::nullopt;
+  return describe(*verdict_->last_group);
 }
 
 Progress Driver::progress() const {

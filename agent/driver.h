@@ -42,7 +42,8 @@ class Driver {
 
   // Set once the core has finished; the io_context has been stopped then.
   const std::optional<JobVerdict>& verdict() const { return verdict_; }
-  // The last round as the report wants it; nullopt: nobody failed.
+  // The last round as the report wants it, if the job failed here; a failure on another node has
+  // its report in the verdict.
   std::optional<FailureReport> failure_report() const;
 
   Progress progress() const;
@@ -63,7 +64,7 @@ class Driver {
   void apply(const Spawn& effect);
   void apply(const Signal& effect);
   void apply(const StopLeftovers& effect);
-  void apply(const Report&) {}  // one node: there is nobody else to tell
+  void apply(const Report& effect) { rendezvous_.report(effect); }
   void apply(const GroupEnded& effect);
   void apply(const Say& effect);
   void apply(const Finish& effect);
@@ -71,7 +72,9 @@ class Driver {
   void on_exit(LocalRank local_rank, ExitStatus status);
   void take_exits();  // into the inbox
   std::vector<pid_t> living_workers() const;
+  void join(const Join& effect);
   WorkerEnd describe(const Ending& ending) const;
+  FailureReport describe(const GroupVerdict& ended) const;
 
   boost::asio::io_context& io_;
   const Spec& spec_;

@@ -1,11 +1,22 @@
 #include "agent/local_rendezvous.h"
 
+#include "agent/outcome.h"
+
 #include <boost/asio/ip/tcp.hpp>
+
+#include <utility>
+#include <variant>
 
 namespace distrun::agent {
 namespace {
 
 using boost::asio::ip::tcp;
+
+const rendezvous::SessionId kSession{1};
+const rendezvous::NodeId kNode = "local";
+// A member in this very process is not lost: no pings, so that an idle launcher sleeps.
+constexpr Duration kBeat = std::chrono::hours(24);  // and nobody sets a timer for it
+constexpr int kBeatsMissed = 10'000;
 
 // An address as it is; a name as the first of its addresses, IPv4 before IPv6.
 Result<std::string> to_address(boost::asio::io_context& io, const std::string& host) {
@@ -24,35 +35,115 @@ Result<std::string> to_address(boost::asio::io_context& io, const std::string& h
   return found.begin()->endpoint().address().to_string();
 }
 
+rendezvous::Terms terms_of(const Spec& spec) {
+  rendezvous::Terms terms;
+  terms.command = spec.command.display_name;
+  terms.max_restarts = spec.max_restarts;
+  terms.restart_window = spec.restart_window;
+  terms.beat = kBeat;
+  terms.beats_missed = kBeatsMissed;
+  return terms;
+}
+
 }  // namespace
 
 LocalRendezvous::LocalRendezvous(boost::asio::io_context& io, const Spec& spec)
-    : io_(io), spec_(spec) {}
+    : io_(io),
+      spec_(spec),
+      decisions_(spec.run_id, {}, terms_of(spec), rendezvous::Authority{}),
+      timer_(io) {}
 
-void LocalRendezvous::join(const Join& join) {
-  store_.reset();  // first: the port may be the same
-  const auto address = to_address(io_, spec_.master_addr);
-  if (!address) return answer_(RoundFailed{RoundError::no_store, address.error().detail});
-  rendezvous::StoreServerOptions options;
-  options.address = *address;
-  options.port = spec_.master_port;
-  auto store = rendezvous::StoreServer::listen(io_, options);
-  if (!store) {
-    return answer_(RoundFailed{RoundError::no_store, store.error().detail});
+void LocalRendezvous::join(const Join& join, std::string report) {
+  store_.reset();  // before the next one is opened: the port may be the same
+  answer_owed_ = true;
+  if (join.ended) {
+    rendezvous::Ended ended;
+    ended.outcome =
+        outcome_of(*join.ended, round_, spec_.host_name, std::move(report), Clock::now());
+    return say(std::move(ended));
   }
-  store_ = std::move(*store);
-  Assignment assignment;
-  assignment.generation = Generation(round_++);
-  assignment.world_size = spec_.nproc;
-  assignment.role_world_size = spec_.nproc;
-  assignment.master_addr = *address;
-  assignment.master_port = store_->port();
-  assignment.restart_count = join.restarts;
-  answer_(Welcome{assignment});
+  rendezvous::Join first;
+  first.job = spec_.run_id;
+  first.node = kNode;
+  first.host = spec_.host_name;
+  first.nproc = spec_.nproc;
+  first.role = spec_.role;
+  first.terms = terms_of(spec_);
+  say(std::move(first));
+}
+
+void LocalRendezvous::report(const Report& report) {
+  say(rendezvous::Failed{round_, failure_of(report.failure, spec_.host_name, Clock::now())});
 }
 
 void LocalRendezvous::leave(const Leave&) {
   store_.reset();
+  timer_.cancel();
+}
+
+void LocalRendezvous::say(rendezvous::AgentMessage message) {
+  rendezvous::Received received;
+  received.session = kSession;
+  received.message = std::move(message);
+  tell(received);
+}
+
+void LocalRendezvous::tell(const rendezvous::Event& event) {
+  for (const rendezvous::Effect& effect : decisions_.handle(event, Clock::now())) {
+    const auto* send =
+        std::get_if<rendezvous::Send>(&effect);  // there is nobody else to hear of it
+    if (send == nullptr) continue;
+    std::visit([this](const auto& message) { on(message); }, send->message);
+  }
+  await_answer();
+}
+
+// With one node every question is answered at once.  Should one not be, it will be by a deadline.
+void LocalRendezvous::await_answer() {
+  const auto deadline = decisions_.next_deadline();
+  if (!answer_owed_ || !deadline) return;
+  timer_.expires_at(*deadline);
+  timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (!ec && answer_owed_) tell(rendezvous::Tick{});
+  });
+}
+
+void LocalRendezvous::on(const rendezvous::Welcome& welcome) {
+  answer_owed_ = false;
+  round_ = welcome.round;
+  const auto no_store = [this](const Error& error) {
+    answer_(RoundFailed{RoundError::no_store, error.detail});
+  };
+  const auto address = to_address(io_, spec_.master_addr);
+  if (!address) return no_store(address.error());
+  rendezvous::StoreServerOptions options;
+  options.address = *address;
+  options.port = spec_.master_port;
+  auto store = rendezvous::StoreServer::listen(io_, options);
+  if (!store) return no_store(store.error());
+  store_ = std::move(*store);
+  Assignment assignment = assignment_of(welcome);
+  assignment.master_addr = *address;
+  assignment.master_port = store_->port();
+  answer_(Welcome{assignment});
+}
+
+void LocalRendezvous::on(const rendezvous::Over& over) {
+  answer_owed_ = false;
+  answer_(event_of(over, true));
+}
+
+void LocalRendezvous::on(const rendezvous::Refused& refused) {
+  answer_owed_ = false;
+  answer_(RoundFailed{RoundError::refused, refused.why});
+}
+
+void LocalRendezvous::on(const rendezvous::Disband& disband) {
+  answer_(Disband{disband.round.generation, disband.why});
+}
+
+void LocalRendezvous::on(const rendezvous::Ping& ping) {
+  say(rendezvous::Pong{ping.number});
 }
 
 }  // namespace distrun::agent

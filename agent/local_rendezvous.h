@@ -1,16 +1,21 @@
-// LocalRendezvous: the rendezvous of a job on one node.  Every round is complete at once and gets a
-// fresh store on a fresh port (or on the port that was asked for), so that no key of an older round
-// can be read.  Workers are told the address that the store listens on: a name that the user gave
-// is looked up here, once a round, and nowhere else.
+// LocalRendezvous: the rendezvous of a job on one node, inside its agent.  Rendezvous decides, as
+// it does for many nodes; no message leaves the process.
+//
+// Every round gets a fresh store on a fresh port (or on the port that was asked for), so that no
+// key of an older round can be read.  Workers are told the address that the store listens on: a
+// name that the user gave is looked up here, once a round, and nowhere else.
 #pragma once
 
 #include "agent/core/spec.h"
 #include "agent/rendezvous_client.h"
+#include "rendezvous/core/rendezvous.h"
 #include "rendezvous/server/store_server.h"
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <memory>
+#include <string>
 
 namespace distrun::agent {
 
@@ -19,14 +24,28 @@ class LocalRendezvous : public RendezvousClient {
   LocalRendezvous(boost::asio::io_context& io, const Spec& spec);
 
   void on_answer(Answer answer) override { answer_ = std::move(answer); }
-  void join(const Join& join) override;
+  void join(const Join& join, std::string report) override;
+  void report(const Report& report) override;
   void leave(const Leave& leave) override;
 
  private:
+  void say(rendezvous::AgentMessage message);  // as the only member
+  void tell(const rendezvous::Event& event);
+  void on(const rendezvous::Welcome& welcome);
+  void on(const rendezvous::Over& over);
+  void on(const rendezvous::Refused& refused);
+  void on(const rendezvous::Disband& disband);
+  void on(const rendezvous::Ping& ping);
+  void on(const rendezvous::Waiting&) {}
+  void await_answer();
+
   boost::asio::io_context& io_;
   const Spec& spec_;
   Answer answer_;
-  int round_ = 0;
+  rendezvous::Rendezvous decisions_;
+  rendezvous::Fence round_;   // the last one
+  bool answer_owed_ = false;  // to join()
+  boost::asio::steady_timer timer_;
   std::unique_ptr<rendezvous::StoreServer> store_;
 };
 
