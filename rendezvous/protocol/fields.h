@@ -187,7 +187,6 @@ void fields(A& a, Subject<A, Waiting>& waiting) {
   a.flag("quorum", waiting.quorum);
   a.flag("spare", waiting.spare);
   a.flag("finished", waiting.finished);
-  a.flag("finished", waiting.finished);
   a.text("coordinator", waiting.coordinator, kMaxName, Text::name);
   a.list("successors", waiting.successors, kMaxSuccessors);
 }
