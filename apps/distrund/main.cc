@@ -1,5 +1,7 @@
-// distrund: the store as a daemon of its own.  Serves until it is told to stop.
+// distrund: coordinates jobs, and is a store, until it is told to stop.
+#include "apps/distrund/daemon.h"
 #include "apps/distrund/options.h"
+#include "runtime/base/log.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -15,15 +17,15 @@ int main(int argc, char** argv) try {
   log::start(options->log);
 
   boost::asio::io_context io(1);
-  auto server = rendezvous::StoreServer::listen(io, options->store);
-  if (!server) {
-    log::error(server.error().detail);
-    return server.error().code == Errc::invalid_argument ? daemon::kUsage : daemon::kCannotListen;
+  auto running = daemon::Daemon::start(io, *options);
+  if (!running) {
+    log::error(running.error().detail);
+    return running.error().code == Errc::invalid_argument ? daemon::kUsage : daemon::kCannotListen;
   }
-  log::info("listening on " + (*server)->endpoint());
+  log::info("listening on " + (*running)->endpoint());
 
   boost::asio::signal_set signals(io, SIGINT, SIGTERM);
-  signals.async_wait([&](const boost::system::error_code&, int) { (*server)->close(); });
+  signals.async_wait([&](const boost::system::error_code&, int) { (*running)->close(); });
   io.run();
   return daemon::kStopped;
 } catch (const std::exception& fault) {

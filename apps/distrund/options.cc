@@ -9,19 +9,29 @@ namespace distrun::daemon {
 
 std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   Options options;
-  options.store.port = 29400;
   bool verbose = false;
   bool quiet = false;
 
   CLI::App app(
-      "Serves PyTorch's TCPStore protocol to clients of every PyTorch version, until SIGTERM or "
-      "SIGINT.\nThe protocol has no authentication: whoever reaches the port can read and write.",
+      "Coordinates jobs of distrun over many machines, and serves PyTorch's TCPStore protocol to "
+      "clients\nof every PyTorch version, until SIGTERM or SIGINT.  GET /status and GET /metrics "
+      "on "
+      "the same port\nsay what it does.\n"
+      "Whoever reaches the port can read the store and the status page; a job's secret "
+      "(DISTRUN_TOKEN, on each\nof its nodes) keeps other nodes out of the job.",
       "distrund");
-  app.add_option("--host", options.store.address, "IPv4 or IPv6 address to listen on; no names")
+  app.add_option("--host", options.host, "IPv4 or IPv6 address to listen on; no names")
       ->capture_default_str();
-  app.add_option("--port", options.store.port, "0: any free port")->capture_default_str();
-  app.add_option("--max-memory", options.store.max_total_bytes,
-                 "For keys, values and buffers together, as in 512MB or 2GB (1024-based)")
+  app.add_option("--port", options.port, "0: any free port")->capture_default_str();
+  app.add_option("--state", options.state,
+                 "Folder for what must outlive this process: after a restart, jobs go on where "
+                 "they were")
+      ->type_name("FOLDER");
+  app.add_option("--events", options.events,
+                 "File to which what happens is appended, as JSON lines (docs/events.md)")
+      ->type_name("FILE");
+  app.add_option("--max-memory", options.max_memory,
+                 "For the store's keys, values and buffers, as in 512MB or 2GB (1024-based)")
       ->transform(CLI::AsSizeValue(false))
       ->capture_default_str();
   app.add_option("--log-format", options.log.format, "text or json")
@@ -33,8 +43,8 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_flag("-q,--quiet", quiet, "Log warnings and errors only")->excludes("--verbose");
   app.set_version_flag("--version", "distrund " DISTRUN_VERSION);
   app.footer(
-      "Exit status: 0 stopped by a signal, 2 wrong usage, 70 a bug in distrund, 71 the address or\n"
-      "port is not to be had.");
+      "Exit status: 0 stopped by a signal, 2 wrong usage, 70 a bug in distrund, 71 the address, "
+      "port, folder\nor file is not to be had.");
 
   try {
     app.parse(argc, argv);

@@ -1,10 +1,12 @@
 // distrund's command line.  The only file here that sees CLI11 is options.cc.
 #pragma once
 
-#include "rendezvous/server/store_server.h"
 #include "runtime/base/log.h"
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <string>
 
 namespace distrun::daemon {
 
@@ -15,7 +17,11 @@ inline constexpr int kInternal = 70;
 inline constexpr int kCannotListen = 71;
 
 struct Options {
-  rendezvous::StoreServerOptions store;
+  std::string host = "127.0.0.1";
+  std::uint16_t port = 29400;
+  std::string state;   // folder of the journal; empty: none
+  std::string events;  // file; empty: none
+  std::size_t max_memory = 4UL * 1024 * 1024 * 1024;
   log::Options log;
 };
 

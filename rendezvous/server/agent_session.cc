@@ -6,8 +6,11 @@
 
 namespace distrun::rendezvous {
 
-AgentSession::AgentSession(std::shared_ptr<Connection> connection, Callbacks callbacks)
-    : connection_(std::move(connection)), callbacks_(std::move(callbacks)) {}
+AgentSession::AgentSession(std::shared_ptr<Connection> connection, Duration join_within,
+                           Callbacks callbacks)
+    : connection_(std::move(connection)),
+      join_within_(join_within),
+      callbacks_(std::move(callbacks)) {}
 
 void AgentSession::start(std::string_view first) {
   // The connection's callbacks do not keep the session: its owner does.
@@ -19,8 +22,7 @@ void AgentSession::start(std::string_view first) {
                                   [weak = weak_from_this()](const std::string& why) {
                                     if (const auto self = weak.lock()) self->on_lost(why);
                                   }});
-  connection_->set_deadline(kFirstMessageWithin,
-                            "no Join within " + duration_text(kFirstMessageWithin));
+  connection_->set_deadline(join_within_, "no Join within " + duration_text(join_within_));
   const auto self = shared_from_this();
   on_bytes(first);
 }

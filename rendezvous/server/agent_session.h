@@ -1,7 +1,7 @@
 // AgentSession: one agent's connection.  Bytes in, messages out, and back.
 //
 //   greeting --"DRUN1\n"--> joining --Join--> joined
-//       \---- 10 s, another version, bytes or messages that are none ----/---> refused, closed
+//       \---- too slow, another version, bytes or messages that are none ----/---> refused, closed
 //
 // What is wrong with an agent's bytes is said to it (Refused) before it is closed, and logged.
 #pragma once
@@ -12,15 +12,13 @@
 #include "runtime/base/result.h"
 #include "runtime/base/time.h"
 
-#include <chrono>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string_view>
 
 namespace distrun::rendezvous {
 
-// From the first byte, or the connection, to a whole Join.
-inline constexpr Duration kFirstMessageWithin = std::chrono::seconds(10);
 // Of what an agent has not read.
 inline constexpr std::size_t kMaxUnsentBytes = 4UL * 1024 * 1024;
 
@@ -32,7 +30,8 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
     // It is gone.  Not after drop() or close().
     std::function<void()> closed;
   };
-  AgentSession(std::shared_ptr<Connection> connection, Callbacks callbacks);
+  // `join_within`: from start() to a whole Join.
+  AgentSession(std::shared_ptr<Connection> connection, Duration join_within, Callbacks callbacks);
 
   // `first`: what has been read from the connection already.
   void start(std::string_view first);
@@ -51,6 +50,7 @@ class AgentSession : public std::enable_shared_from_this<AgentSession> {
   void end();
 
   std::shared_ptr<Connection> connection_;
+  Duration join_within_;
   Callbacks callbacks_;
   FrameDecoder decoder_{kMaxAgentFrame};
   bool greeted_ = false;  // by us

@@ -61,6 +61,7 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
   void welcome(const std::shared_ptr<Connection>& connection, std::string_view bytes);
   void begin_agent(const std::shared_ptr<Connection>& connection, std::string_view first);
   void report_address(const Connection& connection);
+  void hear(SessionId session, AgentMessage message);
   HttpAnswer page(std::string_view target) const;
 
   // Between the core and the world.
@@ -88,7 +89,8 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
   bool busy_ = false;
   std::optional<TimePoint> armed_for_;
   bool closed_ = false;
-  bool address_reported_ = false;
+  bool reports_address_ = false;
+  std::string reached_at_;  // where others reached this host; empty: not known, or of no interest
   bool said_full_ = false;
   TimePoint now_{};  // of the event in hand
 };
@@ -98,7 +100,7 @@ void CoordinatorServer::Impl::start() {
   if (options_.on_start) options_.on_start(options_.records, now_);
   for (Record& record : options_.records) coordinator_.restore(std::move(record), now_);
   options_.records.clear();
-  address_reported_ = !endpoint_.address().is_unspecified();
+  reports_address_ = endpoint_.address().is_unspecified();
   listener_->serve("rendezvous",
                    [weak = weak_from_this()](Socket socket, const tcp::endpoint& peer) {
                      if (const auto self = weak.lock()) self->admit(std::move(socket), peer);
@@ -156,8 +158,8 @@ void CoordinatorServer::Impl::admit(Socket socket, const tcp::endpoint& peer) {
                                    log::debug("a connection ended before it said what it is",
                                               {{"peer", text}, {"reason", why}});
                                  }});
-  connection->set_deadline(options_.first_byte_within,
-                           "silent for " + duration_text(options_.first_byte_within));
+  connection->set_deadline(options_.first_words_within,
+                           "silent for " + duration_text(options_.first_words_within));
   connection->start();
 }
 
@@ -195,11 +197,11 @@ void CoordinatorServer::Impl::begin_agent(const std::shared_ptr<Connection>& con
   if (last_session_ == std::numeric_limits<int>::max()) return connection->close();
   const int id = ++last_session_;
   const auto session = std::make_shared<AgentSession>(
-      connection,
+      connection, options_.first_words_within,
       AgentSession::Callbacks{.received =
                                   [weak = weak_from_this(), id](AgentMessage message) {
                                     if (const auto self = weak.lock())
-                                      self->feed(Received{SessionId(id), std::move(message)});
+                                      self->hear(SessionId(id), std::move(message));
                                   },
                               .closed =
                                   [weak = weak_from_this(), id] {
@@ -214,11 +216,23 @@ void CoordinatorServer::Impl::begin_agent(const std::shared_ptr<Connection>& con
 }
 
 void CoordinatorServer::Impl::report_address(const Connection& connection) {
-  if (address_reported_) return;
+  if (!reports_address_) return;
   const asio::ip::address here = plain(connection.local_endpoint().address());
   if (here.is_loopback() || here.is_unspecified()) return;
-  address_reported_ = true;
-  feed(ReachedAt{here.to_string()});
+  reports_address_ = false;
+  reached_at_ = here.to_string();
+  feed(ReachedAt{reached_at_});
+}
+
+void CoordinatorServer::Impl::hear(SessionId session, AgentMessage message) {
+  // The node that hosts us may know only loopback, and come after a node that reached it.
+  if (auto* join = std::get_if<Join>(&message); join != nullptr && join->hosts) {
+    error_code not_an_address;
+    const auto address = asio::ip::make_address(join->address, not_an_address);
+    if (!not_an_address && address.is_loopback() && !reached_at_.empty())
+      join->address = reached_at_;
+  }
+  feed(Received{session, std::move(message)});
 }
 
 HttpAnswer CoordinatorServer::Impl::page(std::string_view target) const {

@@ -42,8 +42,8 @@ struct CoordinatorServerOptions {
   // Of the store, as in StoreServerOptions.
   std::size_t max_connection_bytes = 64UL * 1024 * 1024;
   std::size_t max_total_bytes = 4UL * 1024 * 1024 * 1024;
-  // From the connection to a byte that tells who speaks.
-  Duration first_byte_within = std::chrono::seconds(10);
+  // From the connection to a byte that tells who speaks, and from there to an agent's Join.
+  Duration first_words_within = std::chrono::seconds(10);
 
   // All may be empty.  None may destroy the server.
   std::function<void(const Happening& happening, TimePoint now)> on_happening{};

@@ -16,6 +16,7 @@ namespace {
 
 // Each of a job's nodes asks with one connection at a time.
 constexpr std::size_t kMaxAsking = 65'536;
+constexpr Duration kJoinWithin = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -59,16 +60,15 @@ class TakeoverPort::Impl : public std::enable_shared_from_this<Impl> {
         });
     connections_.emplace(id, connection);
     const auto session = std::make_shared<AgentSession>(
-        connection, AgentSession::Callbacks{.received =
-                                                [weak = weak_from_this(), id](const AgentMessage&) {
-                                                  if (const auto self = weak.lock())
-                                                    self->answer(id);
-                                                },
-                                            .closed =
-                                                [weak = weak_from_this(), id] {
-                                                  if (const auto self = weak.lock())
-                                                    self->asking_.erase(id);
-                                                }});
+        connection, kJoinWithin,
+        AgentSession::Callbacks{.received =
+                                    [weak = weak_from_this(), id](const AgentMessage&) {
+                                      if (const auto self = weak.lock()) self->answer(id);
+                                    },
+                                .closed =
+                                    [weak = weak_from_this(), id] {
+                                      if (const auto self = weak.lock()) self->asking_.erase(id);
+                                    }});
     asking_.emplace(id, session);
     session->start("");
     connection->start();

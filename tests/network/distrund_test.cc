@@ -1,12 +1,15 @@
 // distrund as a process: what it prints, how it ends, what it refuses.
 #include "tests/network/store_client.h"
+#include "tests/network/stub_agent.h"
 #include "tests/support/run_program.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <memory>
 #include <string>
+#include <vector>
 
 namespace distrun::rendezvous {
 namespace {
@@ -51,9 +54,9 @@ TEST(DistrundTest, ServesUntilItIsToldToStopAndThenExitsWithZero) {
 
 TEST(DistrundTest, SaysOnStandardErrorWhoWasRefusedAndWhy) {
   Distrund daemon;
-  StoreClient browser(daemon.port);
-  browser.send("GET / HTTP/1.1\r\n\r\n");
-  EXPECT_TRUE(browser.is_closed());
+  StoreClient chatty(daemon.port);
+  chatty.send("hello, is anybody there?\r\n");
+  EXPECT_TRUE(chatty.is_closed());
   EXPECT_TRUE(test::wait_for(
       [&] {
         return daemon.process().err().find(
@@ -62,6 +65,72 @@ TEST(DistrundTest, SaysOnStandardErrorWhoWasRefusedAndWhy) {
       },
       seconds(20)));
   EXPECT_EQ(daemon.process().out(), "");
+}
+
+TEST(DistrundTest, JobsOfAgentsDoNotKnowOfEachOther) {
+  Distrund daemon;
+  auto a = std::make_unique<StubAgent>(daemon.port, join_of("one", "host-a", 2));
+  StubAgent b(daemon.port, join_of("one", "host-b", 2));
+  StubAgent c(daemon.port, join_of("two", "host-c", 1));
+  ASSERT_TRUE(a->await<Welcome>() && b.await<Welcome>());
+  const auto other = c.await<Welcome>();
+  ASSERT_TRUE(other);
+  EXPECT_EQ(other->node_count, 1);
+  c.hear_pings();
+  a.reset();
+  EXPECT_TRUE(b.await<Disband>());
+  EXPECT_TRUE(c.socket().hears_nothing());
+}
+
+TEST(DistrundTest, SaysOnStandardErrorWhatHappensInItsJobs) {
+  Distrund daemon;
+  StubAgent a(daemon.port, join_of("train", "host-a", 1));
+  ASSERT_TRUE(a.await<Welcome>());
+  EXPECT_TRUE(test::wait_for(
+      [&] {
+        return daemon.process().err().find("distrun: host-a waits for a round (job=train)") !=
+               std::string::npos;
+      },
+      seconds(20)))
+      << daemon.process().err();
+}
+
+TEST(DistrundTest, WithAStateFolderAJobOutlivesTheDaemonThatIsKilled) {
+  const test::TempFolder folder;
+  const std::vector<std::string> arguments{"--state", folder / "state", "--events",
+                                           folder / "events.jsonl"};
+  Join join = join_of("train", "host-a", 1);
+  Fence round;
+  {
+    Distrund daemon(arguments);
+    StubAgent a(daemon.port, join);
+    const auto welcome = a.await<Welcome>();
+    ASSERT_TRUE(welcome) << daemon.process().err();
+    round = welcome->round;
+    ::kill(daemon.process().pid(), SIGKILL);
+    daemon.process().wait(seconds(20));
+  }
+  Distrund again(arguments);
+  StubAgent browser(again.port);
+  browser.socket().send("GET /status HTTP/1.0\r\n\r\n");
+  const std::string page = browser.socket().receive(100'000);
+  EXPECT_THAT(page, HasSubstr(R"("job":"train","phase":"recovering")"));
+  join.held = Join::Held{round, NodeRank(0), 1, 0, std::nullopt};
+  StubAgent a(again.port, join);
+  a.hear_pings();
+  EXPECT_TRUE(test::wait_for(
+      [&] { return again.process().err().find("host-a") != std::string::npos; }, seconds(20)))
+      << again.process().err();
+  EXPECT_THAT(test::read_file(folder / "events.jsonl"), HasSubstr("\"reattach\""));
+}
+
+TEST(DistrundTest, TwoDaemonsNeverShareAStateFolder) {
+  const test::TempFolder folder;
+  Distrund daemon({"--state", folder / "state"});
+  ASSERT_NE(daemon.port, 0);
+  const auto second = test::run_program({DISTRUND, "--port", "0", "--state", folder / "state"});
+  EXPECT_EQ(second.status, 71);
+  EXPECT_THAT(second.err, HasSubstr(folder / "state"));
 }
 
 TEST(DistrundTest, MaxMemoryLimitsTheStore) {

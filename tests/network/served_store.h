@@ -1,74 +1,11 @@
-// A StoreServer on a free loopback port, in a thread of its own, with what it logs.
+// A StoreServer on a free loopback port.
 #pragma once
 
 #include "rendezvous/server/store_server.h"
-#include "runtime/base/log.h"
-
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/post.hpp>
-#include <gtest/gtest.h>
-
-#include <chrono>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <thread>
-#include <vector>
+#include "tests/network/served.h"
 
 namespace distrun::rendezvous {
 
-class ServedStore {
- public:
-  explicit ServedStore(const StoreServerOptions& options = {}) {
-    log::set_sink([this](std::string_view line) {
-      const std::lock_guard lock(mutex_);
-      lines_.emplace_back(line);
-    });
-    auto listening = StoreServer::listen(io_, options);
-    if (!listening) throw std::runtime_error(listening.error().detail);
-    server_ = std::move(*listening);
-    port_ = server_->port();
-  }
-  ~ServedStore() {
-    close();
-    log::set_sink({});
-  }
-
-  void start() {
-    thread_ = std::thread([this] { io_.run(); });
-  }
-  void close() {
-    if (!thread_.joinable()) return;
-    boost::asio::post(io_, [this] { server_->close(); });
-    thread_.join();
-  }
-  std::uint16_t port() const { return port_; }
-
-  // Lines that contain `text`; waits for the first.
-  std::size_t logged(std::string_view text) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-    for (;;) {
-      std::size_t n = 0;
-      {
-        const std::lock_guard lock(mutex_);
-        for (const auto& line : lines_) n += line.find(text) != std::string::npos ? 1 : 0;
-      }
-      if (n > 0 || std::chrono::steady_clock::now() > deadline) return n;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-  }
-  std::vector<std::string> lines() {
-    const std::lock_guard lock(mutex_);
-    return lines_;
-  }
-
- private:
-  boost::asio::io_context io_{1};
-  std::unique_ptr<StoreServer> server_;
-  std::uint16_t port_ = 0;
-  std::thread thread_;
-  std::mutex mutex_;
-  std::vector<std::string> lines_;
-};
+using ServedStore = Served<StoreServer, StoreServerOptions>;
 
 }  // namespace distrun::rendezvous

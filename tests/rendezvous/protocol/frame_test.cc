@@ -91,9 +91,21 @@ TEST(FrameTest, TheBytesOnTheWireAreThoseOfTheManual) {
           R"("role":"default","hosts":false,"terms":{"min_nodes":1,"max_nodes":1,)"
           R"("command":"train.py","fixed_ranks":false,"max_restarts":0,"join_timeout_us":600000000,)"
           R"("last_call_us":30000000,"rejoin_wait_us":100000,"beat_us":1000000,"beats_missed":3}})");
-  EXPECT_EQ(encode(CoordinatorMessage(Ping{7, Fence{}})),
-            std::string("\0\0\0\x5A", 4) +
-                R"({"type":"ping","number":7,"last":{"epoch":0,"generation":-1},"quorum":true,)"
+  Welcome welcome;
+  welcome.round = Fence{0, Generation(0)};
+  welcome.world_size = 2;
+  welcome.role_world_size = 2;
+  welcome.master_addr = "10.0.0.1";
+  welcome.master_port = 40001;
+  EXPECT_EQ(encode(CoordinatorMessage(welcome)),
+            std::string("\0\0\0\xF6", 4) +
+                R"({"type":"welcome","round":{"epoch":0,"generation":0},"node_rank":0,)"
+                R"("node_count":1,"base_rank":0,"world_size":2,"base_role_rank":0,)"
+                R"("role_world_size":2,"master_addr":"10.0.0.1","master_port":40001,)"
+                R"("restart_count":0,"coordinator":"","successors":[]})");
+  EXPECT_EQ(encode(CoordinatorMessage(Ping{7, Fence{0, Generation(0)}})),
+            std::string("\0\0\0\x59", 4) +
+                R"({"type":"ping","number":7,"last":{"epoch":0,"generation":0},"quorum":true,)"
                 R"("silence_us":0})");
   EXPECT_EQ(encode(AgentMessage(Pong{7})),
             std::string("\0\0\0\x1A", 4) + R"({"type":"pong","number":7})");

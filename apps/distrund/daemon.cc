@@ -1,0 +1,64 @@
+#include "apps/distrund/daemon.h"
+
+#include "runtime/base/log.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace distrun::daemon {
+namespace {
+
+using namespace rendezvous;
+
+void say(const Happening& happening) {
+  log::Fields fields{{"job", happening.job}};
+  if (happening.round.generation.value >= 0)
+    fields.emplace_back("round", std::to_string(happening.round.generation.value));
+  log::info(happening.text, fields);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Daemon>> Daemon::start(boost::asio::io_context& io, const Options& options) {
+  std::unique_ptr<Daemon> daemon(new Daemon());
+  if (!options.state.empty()) {
+    auto journal = Journal::open(options.state);
+    if (!journal) return journal.error();
+    daemon->journal_ = std::move(*journal);
+  }
+  if (!options.events.empty()) {
+    auto events = EventFile::open(options.events);
+    if (!events) return events.error();
+    daemon->events_ = std::move(*events);
+  }
+  auto server = CoordinatorServer::listen(io, daemon->server_options(options));
+  if (!server) return server.error();
+  daemon->server_ = std::move(*server);
+  return daemon;
+}
+
+CoordinatorServerOptions Daemon::server_options(const Options& options) {
+  CoordinatorServerOptions server;
+  server.address = options.host;
+  server.port = options.port;
+  server.max_total_bytes = options.max_memory;
+  if (journal_) {
+    server.records = journal_->records();
+    server.save = [this](const Record& record) { return journal_->save(record); };
+    server.forget = [this](const std::string& job) { return journal_->forget(job); };
+  }
+  server.on_happening = [this](const Happening& happening, TimePoint now) {
+    say(happening);
+    if (events_) events_->on_happening(happening, now);
+  };
+  if (events_) {
+    server.on_start = [this](const std::vector<Record>& records, TimePoint now) {
+      events_->start({}, {}, records, now);
+    };
+    server.on_input = [this](const Event& event, TimePoint now) { events_->on_input(event, now); };
+  }
+  return server;
+}
+
+}  // namespace distrun::daemon
