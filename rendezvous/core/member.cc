@@ -3,7 +3,6 @@
 #include "runtime/base/check.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 namespace distrun::rendezvous {
@@ -13,34 +12,6 @@ using namespace member;
 
 // Different answers that are remembered for the last sentence.
 constexpr std::size_t kMaxAnswers = 8;
-
-std::string text(const Contact& contact) {
-  const bool v6 = contact.address.find(':') != std::string::npos;
-  return (v6 ? "[" + contact.address + "]" : contact.address) + ":" + std::to_string(contact.port);
-}
-
-std::string text(const Fence& round) {
-  const std::string number = std::to_string(round.generation.value);
-  return round.epoch == 0 ? number : number + " (epoch " + std::to_string(round.epoch) + ")";
-}
-
-Failure aged(Failure failure, Duration since) {
-  failure.age += since;
-  return failure;
-}
-
-Outcome aged(Outcome outcome, Duration since) {
-  if (outcome.failure) outcome.failure->age += since;
-  return outcome;
-}
-
-Contact contact_of(const Successor& successor) {
-  return {successor.address, successor.port};
-}
-
-void earlier(std::optional<TimePoint>& earliest, std::optional<TimePoint> other) {
-  if (other && (!earliest || *other < *earliest)) earliest = other;
-}
 
 }  // namespace
 
@@ -58,6 +29,16 @@ std::string_view to_string(MemberPhase phase) {
       return "done";
   }
   return "?";
+}
+
+std::string to_text(const Contact& contact) {
+  const bool v6 = contact.address.find(':') != std::string::npos;
+  return (v6 ? "[" + contact.address + "]" : contact.address) + ":" + std::to_string(contact.port);
+}
+
+std::string to_text(const Fence& round) {
+  const std::string number = std::to_string(round.generation.value);
+  return round.epoch == 0 ? number : number + " (epoch " + std::to_string(round.epoch) + ")";
 }
 
 Member::Member(MemberLimits limits)
@@ -113,12 +94,23 @@ void Member::on(const Left& left) {
 // What a coordinator has to hear that was not in the Join.
 void Member::tell_pending(Line& line) {
   if (outcome_ && !line.told) {
-    out_.push_back(member::Send{
-        attached_, Ended{aged(*outcome_, now_ - outcome_at_), std::exchange(store_port_, 0)}});
+    out_.push_back(member::Send{attached_, Ended{outcome_now(), std::exchange(store_port_, 0)}});
     line.told = true;
   } else if (failure_ && !outcome_) {
-    out_.push_back(member::Send{attached_, Failed{round_, aged(*failure_, now_ - failed_at_)}});
+    out_.push_back(member::Send{attached_, Failed{round_, failure_now()}});
   }
+}
+
+Outcome Member::outcome_now() const {
+  Outcome outcome = *outcome_;
+  if (outcome.failure) outcome.failure->age += now_ - outcome_at_;
+  return outcome;
+}
+
+Failure Member::failure_now() const {
+  Failure failure = *failure_;
+  failure.age += now_ - failed_at_;
+  return failure;
 }
 
 // ---- connections -------------------------------------------------------------------------------
@@ -140,7 +132,7 @@ void Member::on(const NotConnected& answer) {
   if (answer.reason != NoAnswer::refused || contact != old_) return;
   release(contact);
   if (agents_host() && !may_take_over() && !hosting_) {
-    give_up(GaveUp::closed, "the coordinator at " + text(contact) +
+    give_up(GaveUp::closed, "the coordinator at " + to_text(contact) +
                                 " is gone, and the job ends with it (" + answer.why +
                                 "); `--rdzv-conf takeover=majority` lets another node take over");
   }
@@ -155,7 +147,7 @@ void Member::on(const member::Closed& closed) {
     lines_.erase(found);
     return search_again();
   }
-  note_answer(text(found->second.contact) + ": " + how);
+  note_answer(to_text(found->second.contact) + ": " + how);
   lines_.erase(found);
 }
 
@@ -178,7 +170,7 @@ void Member::on_message(int dial, const Ping& ping) {
   if (ping.last > round_ && has_round() && !asked_ && !disbanded_) {
     disbanded_ = true;
     out_.push_back(Disbanded{
-        round_, "the job has gone on to round " + text(ping.last) + " without this node"});
+        round_, "the job has gone on to round " + to_text(ping.last) + " without this node"});
   }
 }
 
@@ -186,9 +178,9 @@ void Member::on_message(int dial, const Welcome& welcome) {
   if (!acceptable(dial, welcome.round, true)) return;
   if (welcome.round > round_ && !asked_) {
     // It takes workers that run for none.  To come again and to say what is held sets that right.
-    say(Tone::warning, "the coordinator at " + text(lines_.at(dial).contact) +
-                           " gave a place in round " + text(welcome.round) +
-                           " while workers of round " + text(round_) + " run: connecting anew");
+    say(Tone::warning, "the coordinator at " + to_text(lines_.at(dial).contact) +
+                           " gave a place in round " + to_text(welcome.round) +
+                           " while workers of round " + to_text(round_) + " run: connecting anew");
     return leave_line(dial, "it is out of step");
   }
   if (dial != attached_) attach(dial);
@@ -242,7 +234,7 @@ void Member::on_message(int, const Over& over) {
 
 void Member::on_message(int dial, const Refused& refused) {
   const Line line = lines_.at(dial);
-  const std::string who = text(line.contact);
+  const std::string who = to_text(line.contact);
   const bool was_attached = dial == attached_;
   switch (refused.code) {
     case RefusalCode::elsewhere:
@@ -281,9 +273,9 @@ bool Member::acceptable(int dial, const Fence& last, bool quorum) {
   const Line& line = lines_.at(dial);
   const Contact contact = line.contact;
   if (last < round_) {
-    const std::string what = "it knows only round " + text(last) +
-                             " of this job, this node had a place in round " + text(round_);
-    note_answer(text(contact) + ": " + what);
+    const std::string what = "it knows only round " + to_text(last) +
+                             " of this job, this node had a place in round " + to_text(round_);
+    note_answer(to_text(contact) + ": " + what);
     leave_line(dial, what);
     release(contact);
     return false;
@@ -301,12 +293,12 @@ bool Member::worth_following(const Line& line, const Fence& last, bool quorum) c
 
 void Member::follow(int dial, const Contact& target) {
   const Line line = lines_.at(dial);
-  const std::string who = text(line.contact);
+  const std::string who = to_text(line.contact);
   if (line.order < own_order()) somebody_ = true;
   const bool own = target == own_contact() || target.port == 0 || target.address.empty();
-  note_answer(who + ": sends to " + (target.port == 0 ? "nobody" : text(target)));
+  note_answer(who + ": sends to " + (target.port == 0 ? "nobody" : to_text(target)));
   if (dial == attached_) {
-    say(Tone::info, "the coordinator at " + who + " sends this node to " + text(target));
+    say(Tone::info, "the coordinator at " + who + " sends this node to " + to_text(target));
     if (hosting_) stop_hosting();
     detach();
     tried_.assign(1, line.contact);
@@ -327,7 +319,8 @@ void Member::attach(int dial) {
   Line& line = lines_.at(dial);
   const Contact contact = line.contact;
   if (hosting_ && contact != own_contact()) {
-    say(Tone::info, "the coordinator is at " + text(contact) + ": this node hosts none any more");
+    say(Tone::info,
+        "the coordinator is at " + to_text(contact) + ": this node hosts none any more");
     stop_hosting();
   }
   std::vector<int> others;
@@ -339,7 +332,7 @@ void Member::attach(int dial) {
   if (old_ && has_round() && !hosting_) {
     say(Tone::info,
         (contact == *old_ ? "the coordinator is back at " : "the coordinator is now at ") +
-            text(contact));
+            to_text(contact));
   }
   attached_ = dial;
   old_ = contact;
@@ -390,8 +383,8 @@ void Member::detach() {
 
 void Member::lose(const std::string& how) {
   const bool workers = has_round() && !asked_;
-  say(Tone::warning, "lost the coordinator at " + text(lines_.at(attached_).contact) + " (" + how +
-                         "); " + (workers ? "workers go on; " : "") + "looking for it");
+  say(Tone::warning, "lost the coordinator at " + to_text(lines_.at(attached_).contact) + " (" +
+                         how + "); " + (workers ? "workers go on; " : "") + "looking for it");
   detach();
 }
 
@@ -426,311 +419,6 @@ void Member::set_quorum(bool quorum) {
   } else if (!no_quorum_since_) {
     no_quorum_since_ = now_;
   }
-}
-
-// ---- the search --------------------------------------------------------------------------------
-
-void Member::settle() {
-  if (phase_ == MemberPhase::idle || phase_ == MemberPhase::done) return;
-  check_deadlines();
-  if (phase_ == MemberPhase::done) return;
-  if (attached_ == 0) {
-    if (pause_until_ && now_ >= *pause_until_) begin_pass();
-    if (!pause_until_ && !wide_ && !hosting_ && free_to_vote()) widen_pass();
-    if (!pause_until_ && may_host_now()) host();
-    if (!pause_until_ && lines_.empty()) end_pass();
-  }
-  look_around();
-  join_next();
-  update_direct();
-}
-
-void Member::check_deadlines() {
-  if (attached_ != 0 && now_ >= silent_at_) {
-    // Late by more than a beat: it is this process that was paused, and pings may wait unread.
-    if (now_ - silent_at_ > limits_.self.terms.beat && !forgiven_) {
-      forgiven_ = true;
-      silent_at_ = now_ + limits_.self.terms.beat;
-    } else {
-      leave_line(attached_, "silent for " + duration_text(silence()));
-    }
-  }
-  std::vector<int> mute;
-  for (const auto& [dial, line] : lines_) {
-    if (dial != attached_ && line.answer_by && now_ >= *line.answer_by) mute.push_back(dial);
-  }
-  for (const int dial : mute) {
-    note_answer(text(lines_.at(dial).contact) + ": took the connection and says nothing");
-    drop(dial);
-  }
-  const auto end = giving_up_at();
-  if (!end || now_ < *end) return;
-  if (!has_round()) {
-    return give_up(GaveUp::timed_out, "no coordinator at " + text(limits_.endpoint) + " in " +
-                                          duration_text(limits_.start_timeout) + answers_text() +
-                                          advice());
-  }
-  if (!agents_host()) {
-    return give_up(GaveUp::closed, "the coordinator at " + text(old_.value_or(limits_.endpoint)) +
-                                       " was away for " + duration_text(limits_.patience) +
-                                       answers_text() + advice());
-  }
-  const std::string nodes = std::to_string(node_count_);
-  give_up(GaveUp::closed,
-          "the coordinator was lost, and in " + duration_text(limits_.takeover_patience) +
-              " no majority of the " + nodes + " nodes of round " + text(round_) +
-              " found together" + (waiting_why_.empty() ? "" : " (" + waiting_why_ + ")") +
-              answers_text() +
-              "; `--rdzv-conf takeover=any` lets a minority go on, if no network between the nodes "
-              "can fail");
-}
-
-std::optional<TimePoint> Member::giving_up_at() const {
-  if (has_round() && agents_host()) {
-    if (!no_quorum_since_) return std::nullopt;
-    return *no_quorum_since_ + limits_.takeover_patience;
-  }
-  if (!lost_since_) return std::nullopt;
-  return *lost_since_ + (has_round() ? limits_.patience : limits_.start_timeout);
-}
-
-void Member::begin_pass() {
-  tried_.clear();
-  wide_ = false;
-  somebody_ = false;
-  pause_until_.reset();
-  enter(MemberPhase::dialing);
-  const Contact first = hosting_ ? own_contact() : old_.value_or(limits_.endpoint);
-  dial(first, order_of(first), 0);
-}
-
-// Beyond the old coordinator, to which this node's vote is bound no more.
-void Member::widen_pass() {
-  wide_ = true;
-  dial(limits_.endpoint, -1, 0);
-  if (!may_take_over()) return;
-  int order = 0;
-  for (const Successor& successor : succession()) dial(contact_of(successor), order++, 0);
-}
-
-// Nobody who answered is left to ask, and whoever is still being dialed comes after this node.
-bool Member::may_host_now() const {
-  if (!wide_ || hosting_ || somebody_ || !may_take_over() || !free_to_vote()) return false;
-  if (own_order() > kMaxSuccessors) return false;  // not in succession
-  return std::none_of(lines_.begin(), lines_.end(), [this](const auto& entry) {
-    return entry.second.connected || entry.second.order < own_order();
-  });
-}
-
-void Member::end_pass() {
-  pause_until_ = now_ + backoff_.next(random_);
-  if (bound_until_ && !free_to_vote()) pause_until_ = std::min(*pause_until_, *bound_until_);
-  enter(MemberPhase::pausing);
-  if (has_round() || said_none_) return;
-  said_none_ = true;
-  say(Tone::info, "no coordinator at " + text(limits_.endpoint) + " yet" + answers_text() +
-                      "; trying for " + duration_text(limits_.start_timeout));
-}
-
-// A host looks at the others: at all of them while it has no quorum, or at the endpoint, where a
-// newcomer may have opened a rendezvous of its own.
-void Member::look_around() {
-  if (!hosting_ || attached_ == 0 || !may_take_over()) return look_at_.reset();
-  if (!no_quorum_since_ && own_index_ < 0) return look_at_.reset();
-  const Duration pause = no_quorum_since_ ? kLookAround : kLookAtEndpoint;
-  // The first coordinator has no quorum for a moment after each seal: until others have answered.
-  if (!look_at_) look_at_ = own_index_ < 0 ? now_ + pause : now_;
-  look_at_ = std::min(*look_at_, now_ + pause);
-  if (now_ < *look_at_) return;
-  look_at_ = now_ + pause;
-  dial(limits_.endpoint, -1, 0);
-  if (!no_quorum_since_) return;
-  int order = 0;
-  for (const Successor& successor : succession()) dial(contact_of(successor), order++, 0);
-}
-
-void Member::dial(const Contact& contact, int order, int hops) {
-  if (is_trying(contact) || lines_.size() >= kMaxDials) return;
-  const bool own = hosting_ && contact == own_contact();
-  if (!own && contact == takeover_contact()) return;  // it is this node that answers there
-  if (!hosting_) {
-    if (std::find(tried_.begin(), tried_.end(), contact) != tried_.end()) return;
-    tried_.push_back(contact);
-  }
-  Line line;
-  line.contact = contact;
-  line.order = order;
-  line.hops = hops;
-  lines_.emplace(++last_dial_, std::move(line));
-  out_.push_back(Dial{last_dial_, contact, limits_.dial_timeout});
-}
-
-void Member::join_next() {
-  if (waits_for_a_word()) return;
-  auto best = lines_.end();
-  for (auto it = lines_.begin(); it != lines_.end(); ++it) {
-    if (!it->second.connected || it->second.joined) continue;
-    if (best == lines_.end() || it->second.order < best->second.order) best = it;
-  }
-  if (best != lines_.end()) send_join(best->first, best->second);
-}
-
-void Member::send_join(int dial, Line& line) {
-  Join join = limits_.self;
-  if (join.address.empty()) join.address = line.local_address;
-  // To another coordinator, `hosts` says that this node's is the one that acts.
-  join.hosts = hosting_ && (line.contact == own_contact() || !no_quorum_since_);
-  // Once only: if this Join leads to a round whose Welcome is lost on the way here, others may have
-  // used that store.
-  join.store_port = std::exchange(store_port_, 0);
-  join.held.reset();
-  if (has_round()) {
-    Join::Held held;
-    held.round = round_;
-    held.rank = rank_;
-    held.node_count = node_count_;
-    held.restart_count = restart_count_;
-    if (outcome_) held.outcome = aged(*outcome_, now_ - outcome_at_);
-    join.held = std::move(held);
-  }
-  line.joined = true;
-  line.told = outcome_.has_value();
-  line.answer_by = now_ + silence();
-  out_.push_back(member::Send{dial, std::move(join)});
-}
-
-// ---- hosting -----------------------------------------------------------------------------------
-
-void Member::host() {
-  const auto& all = successors_;
-  const auto own = std::find_if(all.begin(), all.end(), [this](const Successor& successor) {
-    return successor.node == limits_.self.node;
-  });
-  DISTRUN_CHECK(own != all.end());
-  hosting_ = true;
-  own_index_ = static_cast<int>(std::distance(all.begin(), own));
-  Record record;
-  record.job = limits_.self.job;
-  record.token = limits_.self.token;
-  record.terms = limits_.self.terms;
-  record.last = round_;
-  record.node_count = node_count_;
-  for (const Successor& successor : all) {
-    const auto rank = static_cast<std::size_t>(successor.rank.value);
-    if (rank >= record.hosts.size()) record.hosts.resize(rank + 1);
-    record.hosts[rank] = successor.host;
-  }
-  record.restarts = restart_count_;
-  record.coordinator = heir_.empty() ? coordinator_ : heir_;
-  say(Tone::info, "no coordinator is to be found" + answers_text() + "; this node takes over at " +
-                      text(own_contact()));
-  out_.push_back(Host{std::move(record), own_index_});
-  directed_.reset();
-  old_ = own_contact();
-  dial(*old_, own_order(), 0);
-}
-
-void Member::stop_hosting() {
-  hosting_ = false;
-  own_index_ = -1;
-  look_at_.reset();
-  bound_until_.reset();
-  out_.push_back(StopHosting{});
-}
-
-void Member::update_direct() {
-  if (!limits_.takeover || hosting_) return;
-  Refused answer;
-  if (attached_ != 0) {
-    const Contact& contact = lines_.at(attached_).contact;
-    answer.code = RefusalCode::elsewhere;
-    answer.why = "the coordinator of this job is at " + text(contact);
-    answer.address = contact.address;
-    answer.port = contact.port;
-  } else {
-    answer.code = RefusalCode::not_yet;
-    answer.why = "this node looks for the coordinator, too; come again";
-  }
-  if (answer == directed_) return;
-  directed_ = answer;
-  out_.push_back(Direct{std::move(answer)});
-}
-
-// ---- small answers -----------------------------------------------------------------------------
-
-bool Member::may_take_over() const {
-  return limits_.takeover && limits_.rule != TakeoverRule::never && agents_host();
-}
-
-bool Member::free_to_vote() const {
-  return !bound_until_ || now_ >= *bound_until_;
-}
-
-bool Member::waits_for_a_word() const {
-  return std::any_of(lines_.begin(), lines_.end(), [this](const auto& entry) {
-    return entry.second.joined && entry.first != attached_;
-  });
-}
-
-bool Member::is_trying(const Contact& contact) const {
-  return std::any_of(lines_.begin(), lines_.end(),
-                     [&](const auto& entry) { return entry.second.contact == contact; });
-}
-
-Duration Member::silence() const {
-  return std::max(limits_.self.terms.silence(), their_silence_);
-}
-
-std::vector<Successor> Member::succession() const {
-  std::vector<Successor> order;
-  std::copy_if(successors_.begin(), successors_.end(), std::back_inserter(order),
-               [](const Successor& successor) { return successor.port != 0; });
-  std::stable_partition(order.begin(), order.end(),
-                        [this](const Successor& successor) { return successor.node == heir_; });
-  return order;
-}
-
-Contact Member::own_contact() const {
-  return hosting_ && own_index_ < 0 ? limits_.endpoint : takeover_contact();
-}
-
-Contact Member::takeover_contact() const {
-  for (const Successor& successor : successors_) {
-    if (successor.node == limits_.self.node) return contact_of(successor);
-  }
-  return {};
-}
-
-int Member::own_order() const {
-  if (hosting_ && own_index_ < 0) return -1;
-  const auto order = succession();
-  const auto own = std::find_if(order.begin(), order.end(), [this](const Successor& successor) {
-    return successor.node == limits_.self.node;
-  });
-  if (own == order.end()) return kMaxSuccessors + 1;
-  return static_cast<int>(std::distance(order.begin(), own));
-}
-
-int Member::order_of(const Contact& contact) const {
-  if (contact == limits_.endpoint) return -1;
-  const auto order = succession();
-  const auto found = std::find_if(order.begin(), order.end(), [&](const Successor& successor) {
-    return contact_of(successor) == contact;
-  });
-  return found == order.end() ? kMaxSuccessors
-                              : static_cast<int>(std::distance(order.begin(), found));
-}
-
-std::optional<TimePoint> Member::next_deadline() const {
-  if (phase_ == MemberPhase::idle || phase_ == MemberPhase::done) return std::nullopt;
-  std::optional<TimePoint> earliest = giving_up_at();
-  if (attached_ != 0) earlier(earliest, silent_at_);
-  for (const auto& [dial, line] : lines_) earlier(earliest, line.answer_by);
-  earlier(earliest, pause_until_);
-  earlier(earliest, look_at_);
-  const bool will_widen = attached_ == 0 && !pause_until_ && !wide_ && !hosting_;
-  if (will_widen) earlier(earliest, bound_until_);
-  return earliest;
 }
 
 // ---- words and the end -------------------------------------------------------------------------

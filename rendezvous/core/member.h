@@ -68,6 +68,9 @@ struct Contact {
   std::uint16_t port = 0;
   bool operator==(const Contact&) const = default;
 };
+// For people: "10.0.0.1:29400", "[::1]:29400"; "3", "4 (epoch 17)".
+std::string to_text(const Contact& contact);
+std::string to_text(const Fence& round);
 
 struct MemberLimits {
   // What this node says of itself.  address and the ports are filled in at each Join, from
@@ -294,6 +297,8 @@ class Member {
   int own_order() const;
   std::vector<Successor> succession() const;  // by rank, but the heir first
   int order_of(const Contact& contact) const;
+  Outcome outcome_now() const;  // its failure's age at this moment
+  Failure failure_now() const;
   std::string answers_text() const;
   std::string advice() const;
   std::optional<TimePoint> giving_up_at() const;
