@@ -166,7 +166,8 @@ void Member::on_message(int dial, const Ping& ping) {
   silent_at_ = now_ + silence();
   forgiven_ = false;
   set_quorum(ping.quorum);
-  out_.push_back(member::Send{dial, Pong{ping.number}});
+  const AgentMessage pong = Pong{ping.number};  // in one expression GCC 12 warns without a reason
+  out_.push_back(member::Send{dial, pong});
   if (ping.last > round_ && has_round() && !asked_ && !disbanded_) {
     disbanded_ = true;
     out_.push_back(Disbanded{
