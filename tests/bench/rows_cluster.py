@@ -65,7 +65,7 @@ class Job:
 
     def __init__(self, nnodes, *options, count=4):
         self.lab = hosts.Lab(count)
-        self.reports = jobs.Reports("job")
+        self.reports = jobs.Reports("job", self.lab)
         self._nnodes, self._options = nnodes, options
         for host in list(self.lab)[:4]:
             self.join(host)
@@ -137,7 +137,7 @@ def distrund_is_killed(rounds):
         return lab["h5"].start([jobs.BIN / "distrund", "--host", "0.0.0.0", "--port", jobs.PORT, "--state", state])
 
     def join(names, job):
-        reports = jobs.Reports(job)
+        reports = jobs.Reports(job, lab)
         for name in names:
             lab[name].start([jobs.BIN / "distrun", "--nnodes", 2, "--rdzv-backend", "c10d", "--rdzv-endpoint", f"h5:{jobs.PORT}",
                              "--rdzv-id", job, jobs.TOOLS / "reporting_worker", reports.folder])  # fmt: skip

@@ -35,7 +35,8 @@ Line = collections.namedtuple(
 class Reports:
     """What the workers of one job told (reporting_worker.c)."""
 
-    def __init__(self, name):
+    def __init__(self, name, lab):
+        self._lab = lab
         self.folder = hosts.FOLDER / f"reports.{name}"
         self.folder.mkdir()
         self._path = self.folder / "lines"
@@ -68,6 +69,8 @@ class Reports:
 
         def found():
             rounds = self.complete()
+            if all(process.poll() is not None for process in self._lab.processes):
+                raise AssertionError(f"all agents have ended; waited for a round of {hosts_are or 'anybody'}; were:\n{self}")
             if not rounds or (after and rounds[-1][0][-2:] == after[0][-2:]):
                 return None
             on = sorted(line.host for line in rounds[-1])
@@ -106,7 +109,7 @@ class ClusterTest(unittest.TestCase):
         return lab
 
     def reports(self, name="job"):
-        reports = Reports(name)
+        reports = Reports(name, self._lab)
         self._reports.append(reports)
         return reports
 
@@ -189,6 +192,9 @@ def kill_agent(process):
 
 
 def main():
+    for program in (BIN / "distrun", BIN / "distrund", BIN / "digits", TOOLS / "cable", TOOLS / "reporting_worker"):
+        if not program.exists():
+            sys.exit(f"{program} is missing: build it, or set DISTRUN_BIN")
     try:
         hosts.enter()
     except hosts.Unavailable as why:
