@@ -94,10 +94,14 @@ void Member::on(const Left& left) {
 // What a coordinator has to hear that was not in the Join.
 void Member::tell_pending(Line& line) {
   if (outcome_ && !line.told) {
-    out_.push_back(member::Send{attached_, Ended{outcome_now(), std::exchange(store_port_, 0)}});
+    Ended ended;
+    ended.outcome = outcome_now();
+    ended.store_port = std::exchange(store_port_, 0);
+    out_.push_back(member::Send{attached_, std::move(ended)});
     line.told = true;
   } else if (failure_ && !outcome_) {
-    out_.push_back(member::Send{attached_, Failed{round_, failure_now()}});
+    Failed failed{round_, failure_now()};
+    out_.push_back(member::Send{attached_, std::move(failed)});
   }
 }
 

@@ -229,7 +229,7 @@ TEST_F(RemoteRendezvousTest, HostsAtANameOfThisMachineAndAtIPv6) {
     a->join();
     b->join();
     ASSERT_TRUE(run_until([&] { return a->placed() && b->placed(); })) << address;
-    EXPECT_TRUE(a->client->hosting()) << address;
+    EXPECT_NE(a->client->hosting(), b->client->hosting()) << address << ": exactly one hosts";
   }
 }
 
