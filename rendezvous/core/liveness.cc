@@ -39,6 +39,7 @@ void Liveness::answered(SessionId session, std::uint64_t ping, TimePoint now) {
 void Liveness::awake(TimePoint now) {
   const auto deadline = next_deadline();
   if (!deadline || now - *deadline <= beat_ / 2) return;
+  woke_at_ = now;
   const Duration paused = now - *deadline;
   for (Watched& watched : order_) watched.heard = std::min(now, watched.heard + paused);
 }

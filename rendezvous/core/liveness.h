@@ -33,6 +33,9 @@ class Liveness {
 
   // First of all for each event: forgives a pause of our own.
   void awake(TimePoint now);
+  // Such a pause ended less than `silence` ago: members may have hung up on us meanwhile, and come
+  // again behind what waits to be read.
+  bool just_awake(TimePoint now) const { return woke_at_ && now - *woke_at_ < silence_; }
   // The member that has been silent for longest, if for too long.
   std::optional<SessionId> silent(TimePoint now) const;
   // A new ping's number for all, if one is due.
@@ -60,6 +63,7 @@ class Liveness {
   std::unordered_map<int, Order::iterator> watched_;
   std::uint64_t last_ping_ = 0;
   TimePoint next_ping_{};
+  std::optional<TimePoint> woke_at_;
   std::array<TimePoint, 1024> sent_{};  // of the latest pings, by number
 };
 

@@ -68,9 +68,11 @@ void ModelAgent::on(const member::NoRound& none) {
 }
 
 void ModelAgent::stop() {
-  if (phase_ == Phase::done || kept_) return;
-  around_.tell(member::Left{"the operator stopped it"});
-  finish(Exit{});
+  if (phase_ != Phase::done && !kept_) finish(Exit{});
+}
+
+void ModelAgent::fail_now() {
+  if (phase_ == Phase::working) fail(false);
 }
 
 void ModelAgent::infected() {
@@ -111,8 +113,7 @@ void ModelAgent::drain(Outcome outcome) {
   around_.later(wait, [this, outcome = std::move(outcome)] {
     around_.group_ends(place_->round, outcome);
     if (kept_) {
-      phase_ = Phase::done;
-      around_.ends(*kept_);
+      end();
     } else {
       ask(outcome);
     }
@@ -134,7 +135,12 @@ void ModelAgent::finish(Exit exit) {
     outcome.round = place_->round;
     return drain(outcome);
   }
+  end();
+}
+
+void ModelAgent::end() {
   phase_ = Phase::done;
+  if (kept_->how == Exit::How::stopped) around_.tell(member::Left{"the operator stopped it"});
   around_.ends(*kept_);
 }
 

@@ -40,7 +40,8 @@ class ModelAgent {
   void on(const member::Disbanded& disbanded);
   void on(const member::JobOver& over);
   void on(const member::NoRound& none);
-  void stop();      // the operator
+  void stop();  // the operator
+  void fail_now();
   void infected();  // a worker elsewhere in the round failed, and ours fails of it
 
   bool joining() const { return phase_ == Phase::joining; }
@@ -56,6 +57,7 @@ class ModelAgent {
   void drain(Outcome outcome);
   void ask(std::optional<Outcome> outcome);
   void finish(Exit exit);
+  void end();
 
   const Plan& plan_;
   std::string host_;

@@ -28,6 +28,7 @@ class Node final : public Program {
   void begin();
   void stop() { agent_.stop(); }
   void infected() { agent_.infected(); }
+  void fail_now() { agent_.fail_now(); }
   void died() { seat_.reset(); }  // its process is gone
 
   const NodeId& id() const { return id_; }

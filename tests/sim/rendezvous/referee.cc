@@ -91,15 +91,18 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
     if (was->second.phase != after.phase) {
       coverage_.round_edges.insert({was->second.phase, after.phase});
     }
-    const bool learned =
-        was->second.last != after.last && after.phase == RoundPhase::recovering;
+    const bool learned = was->second.last != after.last && after.phase == RoundPhase::recovering;
     const auto* received = std::get_if<Received>(&event);
     const auto* join = received ? std::get_if<Join>(&received->message) : nullptr;
     if (learned && join) {
       job_of_seat_[&seat] = job_of_node_[join->node];
       seen("a coordinator learns of a round");
     }
-    if (!was->second.over && after.over) check_end(job_of_seat_[&seat], *after.over);
+    if (!was->second.over && after.over) {
+      // Newcomers whose coordinator only heard of a job are not that job.
+      const bool hearsay = was->second.phase == RoundPhase::recovering && !after.has_quorum;
+      check_end(hearsay ? ++last_job_ : job_of_seat_[&seat], *after.over);
+    }
   }
   for (const Effect& effect : effects) {
     const auto* note = std::get_if<Note>(&effect);
@@ -130,7 +133,7 @@ void Referee::check_quorum(Seat& seat) {
   asking_ = true;
   const std::set<Seat*> seats = seats_;
   for (Seat* other : seats) {
-    if (other == &seat || !holds(*other)) continue;
+    if (other == &seat || job_of_seat_[other] != job_of_seat_[&seat] || !holds(*other)) continue;
     other->refresh();  // what it said last may no longer be so
     require(!holds(*other), kQuorum);
   }
@@ -153,7 +156,7 @@ void Referee::check_loss(const Seat& seat, const RendezvousState& before, const 
 }
 
 void Referee::coordinator_says(const Seat& seat, const CoordinatorMessage& message) {
-  ++messages_;
+  ++(std::holds_alternative<Ping>(message) ? beats_ : messages_);
   const auto* welcome = std::get_if<Welcome>(&message);
   if (!welcome || !stage_.careful) return;
   const Key key(job_of_seat_[&seat], welcome->round);
@@ -170,8 +173,7 @@ Referee::Round& Referee::round_of(const Welcome& welcome) {
   Round& round = rounds_[key->second];
   const Welcome& facts = round.facts;
   require(facts.round == welcome.round && facts.node_count == welcome.node_count &&
-              facts.world_size == welcome.world_size &&
-              facts.master_addr == welcome.master_addr &&
+              facts.world_size == welcome.world_size && facts.master_addr == welcome.master_addr &&
               facts.master_port == welcome.master_port &&
               facts.restart_count == welcome.restart_count &&
               facts.coordinator == welcome.coordinator,
@@ -185,8 +187,8 @@ Referee::Round& Referee::round_of(const Welcome& welcome) {
 
 // ---- nodes -------------------------------------------------------------------------------------
 
-void Referee::member_says(const Node&, const AgentMessage&) {
-  ++messages_;
+void Referee::member_says(const Node&, const AgentMessage& message) {
+  ++(std::holds_alternative<Pong>(message) ? beats_ : messages_);
 }
 
 void Referee::member_handled(const Node& node, MemberPhase before, const member::Event&,
@@ -215,6 +217,7 @@ void Referee::member_handled(const Node& node, MemberPhase before, const member:
 }
 
 void Referee::placed(const Node& node, const Welcome& welcome) {
+  if (!stage_.careful) return;
   require(node.agent().joining(), kStart);
   const Key key = stores_.at({welcome.master_addr, welcome.master_port});
   const auto last = last_round_.find(node.id());
@@ -235,6 +238,7 @@ void Referee::placed(const Node& node, const Welcome& welcome) {
 }
 
 void Referee::group_starts(const Node& node, const Welcome&) {
+  if (!stage_.careful) return;
   const Key key = last_round_.at(node.id());
   rounds_[key].running.insert(node.id());
   if (!runs_whole(key) || !one_job()) return;
@@ -243,17 +247,21 @@ void Referee::group_starts(const Node& node, const Welcome&) {
   newest_whole_[key.first] = key.second;
   for (const Key& other : whole_) {
     if (!runs_whole(other)) continue;
-    // An endpoint without memory may gather newcomers into a job of their own (member.h).
-    if (other.first == key.first) {
-      require(false, kOneJob);
-    } else {
+    if (other.first != key.first) {
+      // An endpoint without memory may gather newcomers into a job of their own.
       seen("a second job beside one that runs");
+    } else if (stage_.plan.daemon) {
+      // Workers go on while the coordinator is away, which does not wait for those it cannot reach.
+      seen("a round beyond the coordinator's reach runs on beside the next");
+    } else {
+      require(false, kOneJob);
     }
   }
   whole_.insert(key);
 }
 
 void Referee::group_ends(const Node& node, const Fence&, const Outcome& outcome) {
+  if (!stage_.careful) return;
   Round& round = rounds_[last_round_.at(node.id())];
   round.running.erase(node.id());
   if (outcome.result != RoundResult::succeeded) return;
@@ -273,6 +281,7 @@ bool Referee::runs_on(const Node& node) const {
 }
 
 void Referee::fails(const Node& node, const Failure& failure) {
+  if (!stage_.careful) return;
   Round& round = rounds_[last_round_.at(node.id())];
   round.failures.emplace_back(stage_.agenda.now(), failure);
   const std::set<NodeId> others = round.running;
@@ -289,6 +298,7 @@ void Referee::dies(const Node& node) {
 }
 
 void Referee::agent_ends(const Node& node, const Exit& exit) {
+  if (!stage_.careful) return;
   dies(node);
   if (exit.how != Exit::How::over) return;
   const Over& over = exit.over;
@@ -296,9 +306,8 @@ void Referee::agent_ends(const Node& node, const Exit& exit) {
                                       : over.result == OverResult::failed    ? "failed"
                                       : over.result == OverResult::timed_out ? "timed out"
                                                                              : "closed"));
-  const bool known_end = std::any_of(ends_.begin(), ends_.end(), [&](const auto& end) {
-    return same_end(end.second, over);
-  });
+  const bool known_end = std::any_of(ends_.begin(), ends_.end(),
+                                     [&](const auto& end) { return same_end(end.second, over); });
   if (one_job()) require(known_end, kSameEnd);
   if (!over.failure) return;
   bool known = false;

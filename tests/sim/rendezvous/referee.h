@@ -82,11 +82,12 @@ class Referee {
   // Whether every seat of the node's round has a running group, or one that succeeded.
   bool runs_on(const Node& node) const;
   void add_node(const Node& node) { nodes_[id_of(node)] = &node; }
-  long messages() const { return messages_; }
+  long messages() const { return messages_; }  // beats apart
+  long beats() const { return beats_; }
 
  private:
-  // A job: a coordinator's rounds and those of whoever takes over from it.  An agent that comes back
-  // to the endpoint after all others are gone begins another.
+  // A job: a coordinator's rounds and those of whoever takes over from it.  An agent that comes
+  // back to the endpoint after all others are gone begins another.
   using JobNumber = int;
   using Key = std::pair<JobNumber, Fence>;
   struct Round {
@@ -124,6 +125,7 @@ class Referee {
   std::map<HostId, int> troubles_;
   std::map<HostId, TimePoint> trouble_ended_;
   long messages_ = 0;
+  long beats_ = 0;
   bool asking_ = false;  // seats for their quorum
 };
 

@@ -105,8 +105,10 @@ std::string World::run() {
     agenda_.after(fault.at, [this, fault] { strike(fault); });
   }
   step_until(start + plan_.faults_end);
+  if (!referee_.broken().empty()) return referee_.broken();
   end_faults();
   step_until(start + plan_.faults_end + settling_bound(plan_));
+  if (!referee_.broken().empty()) return referee_.broken();
   check_settled();
   for (const auto& node : nodes_) {
     if (node->alive() && !node->exit()) node->stop();

@@ -22,7 +22,7 @@ class Daemon final : public Program {
   void start();
   void kill();
   bool alive() const { return seat_ && stage_.network.alive(seat_->process()); }
-  Seat* seat() { return seat_.get(); }
+  Seat* seat() const { return seat_.get(); }
   HostId host() const { return host_; }
 
   void accepted(SocketId socket, std::uint16_t) override { seat_->accepted(socket); }
