@@ -96,6 +96,7 @@ Effects Rendezvous::handle(const Event& event, TimePoint now) {
   std::visit([this](const auto& e) { on(e); }, event);
   while (const auto silent = liveness_.silent(now)) {
     remove(*silent, HappeningKind::loss, "no answer for " + duration_text(record_.terms.silence()));
+    out_.emplace_back(Drop{*silent});
   }
   settle();
   report_waiting();
@@ -112,7 +113,7 @@ std::optional<TimePoint> Rendezvous::next_deadline() const {
   if (members_.empty()) return std::nullopt;
   switch (phase_) {
     case RoundPhase::gathering:
-      at(join_deadline());
+      if (join_deadline() > now_) at(join_deadline());  // later: each beat looks for a quorum
       if (hold_until_ > now_) at(hold_until_);
       if (waiting_ > 0) at(next_report_);
       break;
@@ -181,6 +182,9 @@ void Rendezvous::on(const Received& event) {
 }
 
 void Rendezvous::on(const Closed& event) {
+  // It hung up on a coordinator that was paused; its next Join is on its way.  If none comes, it is
+  // lost for its silence.
+  if (liveness_.just_awake(now_)) return;
   remove(event.session, HappeningKind::loss, "its connection closed");
 }
 
@@ -414,6 +418,7 @@ void Rendezvous::adopt(const Join& join) {
   budget_ = RestartBudget(budget_limits(record_.terms), record_.restarts);
   authority_.successor = kNoSuccessor;
   seat_succeeded_.assign(static_cast<std::size_t>(record_.node_count), false);
+  gathering_since_ = now_;
   recovery_ends_ = now_ + kRecovery;
   last_call_ends_.reset();
   if (phase_ != RoundPhase::recovering) enter(RoundPhase::recovering);
@@ -578,6 +583,7 @@ bool Rendezvous::step() {
         }
       }
       if (now_ < join_deadline()) return false;
+      if (seated_ > 0 && !holds_quorum()) return false;  // the others may be enough
       Over over;
       over.result = OverResult::timed_out;
       over.exit_code = 75;
@@ -615,7 +621,7 @@ bool Rendezvous::step() {
       return true;
     }
     case RoundPhase::ended:
-      if (working_ > 0) return false;
+      if (working_ > 0 || !holds_quorum()) return false;
       decide();
       return true;
     case RoundPhase::recovering:
@@ -627,6 +633,7 @@ bool Rendezvous::step() {
 }
 
 bool Rendezvous::step_recovering() {
+  const Terms& terms = record_.terms;
   if (seated_ == record_.node_count) {
     note(HappeningKind::takeover,
          "all nodes of round " + std::to_string(record_.last.generation.value) + " are back");
@@ -641,7 +648,16 @@ bool Rendezvous::step_recovering() {
   if (authority_.host && !has_taken_over_) {
     if (!holds_quorum()) {
       recovery_ends_ = now_ + kRecovery;  // not ours to end
-      return false;
+      if (seated_ > 0) gathering_since_ = now_;
+      if (now_ < join_deadline()) return false;
+      // The members of that round have given up, and left newcomers behind.
+      Over over;
+      over.result = OverResult::timed_out;
+      over.exit_code = 75;
+      over.why = "no majority of round " + std::to_string(record_.last.generation.value) +
+                 " came back within " + duration_text(terms.join_timeout);
+      finish(std::move(over));
+      return true;
     }
     has_taken_over_ = true;
     recovery_ends_ = now_ + kStragglers;
@@ -649,7 +665,10 @@ bool Rendezvous::step_recovering() {
                                       of(seated_, record_.node_count) + " nodes of round " +
                                       std::to_string(record_.last.generation.value) + " are here");
   }
-  if (now_ < recovery_ends_ || members_.empty()) return false;
+  // Of the node that coordinated, nothing more is to be expected after a takeover.
+  const bool all_others = has_taken_over_ && seated_ == record_.node_count - 1 &&
+                          !incumbent_.empty() && by_node_.count(incumbent_) == 0;
+  if ((now_ < recovery_ends_ && !all_others) || members_.empty()) return false;
   if (!holds_quorum()) {
     has_taken_over_ = false;
     return true;
@@ -818,13 +837,14 @@ void Rendezvous::seal() {
 
 void Rendezvous::report_waiting() {
   if (now_ < next_report_ || waiting_ == 0 || phase_ == RoundPhase::over) return;
-  if (phase_ == RoundPhase::ended) return;
+  if (phase_ == RoundPhase::ended && (working_ > 0 || holds_quorum())) return;
   next_report_ = now_ + kReport;
   const Waiting general = waiting();
   for (const auto& [session, member] : members_) {
     if (!member.waiting) continue;
     Waiting message = general;
     if (phase_ == RoundPhase::sealed && member.rank) {
+      message.finished = true;
       message.why = of(succeeded_, record_.node_count) + " nodes have finished";
     } else if (phase_ == RoundPhase::sealed) {
       message.spare = true;
