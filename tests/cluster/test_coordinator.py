@@ -174,7 +174,7 @@ class AgentHostedTest(CoordinatorCase):
                 self.cluster[one].drop_to(self.cluster[other])
                 self.cluster[other].drop_to(self.cluster[one])
         second = self.job.wait_round("h1 h2", after=self.first)
-        time.sleep(8)
+        time.sleep(6)
         self.assertEqual(self.job.complete()[-1], second, "the other half went on, too")
         for one in ("h1", "h2"):
             for other in ("h3", "h4"):

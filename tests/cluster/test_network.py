@@ -62,7 +62,7 @@ class NetworkTest(NetworkCase):
 class DigitsTest(NetworkCase):
     """The main job over four hosts: whatever happens on the way, the same numbers to the last digit."""
 
-    STEPS = 400
+    STEPS = 200
 
     def setUp(self):
         super().setUp()
@@ -82,7 +82,7 @@ class DigitsTest(NetworkCase):
 
     def test_a_worker_is_killed_on_the_way(self):
         agents = self.everywhere(
-            self.cluster, "--max-restarts", 1, worker=self.worker("--die-at-step", 250, "--die-rank", 2)
+            self.cluster, "--max-restarts", 1, worker=self.worker("--die-at-step", 110, "--die-rank", 2)
         )
         self.assert_result(agents)
 
