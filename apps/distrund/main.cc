@@ -8,6 +8,19 @@
 
 #include <csignal>
 #include <exception>
+#include <sys/resource.h>
+
+namespace {
+
+// Each agent is a connection, and the usual soft limit is 1024.
+void allow_many_connections() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  (void)::setrlimit(RLIMIT_NOFILE, &files);  // if it cannot be, the log says so when it matters
+}
+
+}  // namespace
 
 int main(int argc, char** argv) try {
   using namespace distrun;
@@ -15,6 +28,8 @@ int main(int argc, char** argv) try {
   const auto options = daemon::parse_options(argc, argv, exit_code);
   if (!options) return exit_code;
   log::start(options->log);
+  std::signal(SIGPIPE, SIG_IGN);  // nobody reads the log any more: no reason to end all jobs
+  allow_many_connections();
 
   boost::asio::io_context io(1);
   auto running = daemon::Daemon::start(io, *options);
