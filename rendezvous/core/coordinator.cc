@@ -15,6 +15,14 @@ Refused refuse(RefusalCode code, std::string why) {
   return refused;
 }
 
+// Whether a job can begin anew under this one's name, by a node that had no place in it.  With
+// distrund: whoever is still here has been told of its end; or nobody is here, and no round ever
+// began, so that its terms bind nobody (somebody mistyped --nnodes, and tries again).
+bool makes_room(const Rendezvous& job) {
+  if (job.phase() == RoundPhase::over) return true;
+  return job.empty() && job.record().last.generation.value < 0;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorLimits limits, Authority authority)
@@ -120,6 +128,16 @@ void Coordinator::rearm(Jobs::iterator job, std::optional<TimePoint> at) {
 
 Coordinator::Jobs::iterator Coordinator::job_for(const Join& join,
                                                  std::optional<Refused>& refused) {
+  // The launcher that runs this coordinator is about to end.  Then its port is free for the next
+  // job, whatever its name.
+  const auto own = jobs_.find(limits_.only_job);
+  if (authority_.host && own != jobs_.end() && !join.held &&
+      own->second.rendezvous->phase() == RoundPhase::over) {
+    refused =
+        refuse(RefusalCode::not_yet,
+               "job " + limits_.only_job + " is over, and its launcher about to end; come again");
+    return jobs_.end();
+  }
   if (!limits_.only_job.empty() && join.job != limits_.only_job) {
     refused = refuse(RefusalCode::limit, "this coordinator runs in the launcher of job " +
                                              limits_.only_job + " and serves no other, such as " +
@@ -127,9 +145,13 @@ Coordinator::Jobs::iterator Coordinator::job_for(const Join& join,
     return jobs_.end();
   }
   auto job = jobs_.find(join.job);
-  // A job that is over and that everybody has left makes room for a new one of its name.
-  if (job != jobs_.end() && job->second.rendezvous->phase() == RoundPhase::over &&
-      job->second.rendezvous->empty() && !join.held) {
+  if (job != jobs_.end() && !authority_.host && !join.held && makes_room(*job->second.rendezvous)) {
+    for (const MemberState& member : job->second.rendezvous->state().members) {
+      job_of_.erase(member.session.value);
+      out_.emplace_back(Drop{member.session});
+    }
+    // Else a coordinator that is killed before the new one's first round would restore the old one.
+    out_.emplace_back(Forget{job->first});
     rearm(job, std::nullopt);
     jobs_.erase(job);
     job = jobs_.end();
