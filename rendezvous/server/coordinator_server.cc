@@ -225,8 +225,9 @@ void CoordinatorServer::Impl::report_address(const Connection& connection) {
 }
 
 void CoordinatorServer::Impl::hear(SessionId session, AgentMessage message) {
-  // The node that hosts us may know only loopback, and come after a node that reached it.
-  if (auto* join = std::get_if<Join>(&message); join != nullptr && join->hosts) {
+  // A node on our own machine may know only loopback, which means another one to everybody else,
+  // and come after a node that reached us.
+  if (auto* join = std::get_if<Join>(&message); join != nullptr) {
     error_code not_an_address;
     const auto address = asio::ip::make_address(join->address, not_an_address);
     if (!not_an_address && address.is_loopback() && !reached_at_.empty())
