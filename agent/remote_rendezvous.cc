@@ -421,7 +421,8 @@ void RemoteRendezvous::apply(const rendezvous::member::Placed& effect) {
     next_store_.reset();
   } else {
     if (!next_store_) open_store(std::string(next_store_listens_));
-    if (!next_store_) {
+    // If there was none when this node joined, the others were told of no port that is true.
+    if (!next_store_ || next_store_->port() != effect.welcome.master_port) {
       no_round(RoundError::no_store, store_problem_);
       return;
     }
@@ -529,6 +530,14 @@ bool RemoteRendezvous::idle() const {
   if (job == nullptr || !over_) return true;
   if (farewell_until_ && Clock::now() < *farewell_until_) return false;
   return left_ || job->empty();
+}
+
+void RemoteRendezvous::close() {
+  server_.reset();
+  former_endpoint_.reset();
+  takeover_port_.reset();
+  next_store_.reset();
+  store_.reset();
 }
 
 }  // namespace distrun::agent

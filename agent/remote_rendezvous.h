@@ -74,6 +74,8 @@ class RemoteRendezvous : public RendezvousClient {
   // Nobody is owed a word: what was said has been written and, if this node hosts, the others have
   // heard how the job ended.  Not before, the process is to exit; but within a few seconds anyway.
   bool idle() const;
+  // Closes all ports, so that the next job finds nobody here.  After the last verb and idle().
+  void close();
 
   bool hosting() const { return server_ != nullptr; }
   // Where this node's coordinator answers, if it hosts.

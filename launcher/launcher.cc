@@ -75,6 +75,7 @@ class Launcher {
     while (!remote_->idle() && Clock::now() < deadline && !io_.stopped()) {
       io_.run_one_for(std::chrono::milliseconds(20));
     }
+    remote_->close();  // what follows may wait for whoever reads our output
   }
 
   void stop(int signo) {
