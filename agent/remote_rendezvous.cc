@@ -314,15 +314,17 @@ void RemoteRendezvous::apply(const rendezvous::member::Send& effect) {
 }
 
 void RemoteRendezvous::complete(rendezvous::Join& join, const Line& line) {
+  // Attached, it only looks at another coordinator, and its ports are what its own was told.
+  const bool looks = member_->phase() == rendezvous::MemberPhase::attached;
   const std::string address = listen_address(join.address, line);
-  open_takeover_port(address);
+  if (!looks || !takeover_port_) open_takeover_port(address);
   if (server_ && !at_endpoint_) {
     join.takeover_port = server_->port();
   } else if (takeover_port_) {
     join.takeover_port = takeover_port_->port();
   }
   if (join.held && !join.held->outcome) return;  // its workers run
-  open_store(address);
+  if (!looks || !next_store_) open_store(address);
   join.store_port = next_store_ ? next_store_->port() : spec_.master_port;
 }
 
@@ -423,7 +425,10 @@ void RemoteRendezvous::apply(const rendezvous::member::Placed& effect) {
     if (!next_store_) open_store(std::string(next_store_listens_));
     // If there was none when this node joined, the others were told of no port that is true.
     if (!next_store_ || next_store_->port() != effect.welcome.master_port) {
-      no_round(RoundError::no_store, store_problem_);
+      no_round(RoundError::no_store,
+               store_problem_.empty()
+                   ? "the other nodes were told of another port of the workers' store"
+                   : store_problem_);
       return;
     }
     store_ = std::move(next_store_);
