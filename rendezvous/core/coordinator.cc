@@ -19,7 +19,7 @@ Refused refuse(RefusalCode code, std::string why) {
 // distrund: whoever is still here has been told of its end; or nobody is here, and no round ever
 // began, so that its terms bind nobody (somebody mistyped --nnodes, and tries again).
 bool makes_room(const Rendezvous& job) {
-  if (job.phase() == RoundPhase::over) return true;
+  if (job.phase() == RoundPhase::over || job.abandoned()) return true;
   return job.empty() && job.record().last.generation.value < 0;
 }
 

@@ -20,8 +20,8 @@ namespace distrun::rendezvous {
 
 struct CoordinatorLimits {
   int max_jobs = 4096;
-  // An ended job is kept for so long after its last member went, so that latecomers hear how it
-  // ended; a job without members that never ended is kept for as long.
+  // An ended job is kept for so long after its last member went, so that members that come back
+  // hear how it ended; a job without members that never ended is kept for as long.
   Duration keep = std::chrono::minutes(10);
   std::string only_job;  // agent-hosted: all others are refused; empty: any
 };

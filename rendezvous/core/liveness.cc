@@ -55,6 +55,23 @@ std::optional<std::uint64_t> Liveness::ping(TimePoint now) {
   return extra_ping(now);
 }
 
+std::vector<SessionId> Liveness::doubted(TimePoint now) {
+  std::vector<SessionId> sessions;
+  const auto due = next_doubt();
+  if (!due || now < *due) return sessions;
+  next_doubt_ = now + beat_ / 4;
+  for (const Watched& watched : order_) {
+    if (now - watched.heard < beat_ * 3 / 2) break;
+    sessions.push_back(watched.session);
+  }
+  return sessions;
+}
+
+std::optional<TimePoint> Liveness::next_doubt() const {
+  if (order_.empty()) return std::nullopt;
+  return std::max(order_.front().heard + beat_ * 3 / 2, next_doubt_);
+}
+
 std::uint64_t Liveness::extra_ping(TimePoint now) {
   ++last_ping_;
   sent_[last_ping_ % sent_.size()] = now;
@@ -74,7 +91,7 @@ TimePoint Liveness::last_heard(SessionId session) const {
 
 std::optional<TimePoint> Liveness::next_deadline() const {
   if (order_.empty()) return std::nullopt;
-  return std::min(next_ping_, order_.front().heard + silence_);
+  return std::min({next_ping_, order_.front().heard + silence_, *next_doubt()});
 }
 
 }  // namespace distrun::rendezvous

@@ -1,6 +1,10 @@
 // Liveness: who answers.  Pings all members at once every `beat`; a member that has not been heard
 // for `silence` is silent.  All by the owner's own clock.
 //
+// Who has not been heard for one and a half beats is asked four times a beat.  On a bad line a lost
+// packet holds up all that follow it until it is sent again, which TCP does late, or at once when a
+// further packet gets through: three pings in three seconds would lose a healthy node every hour.
+//
 // If the owner itself was paused (a deadline comes late by more than half a beat), that time is not
 // counted as anybody's silence: their answers may wait unread.  A hold (held()), on the other hand,
 // counts from when the answered ping was *sent* and is not extended by anything, because the member
@@ -15,6 +19,7 @@
 #include <list>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 namespace distrun::rendezvous {
 
@@ -40,6 +45,8 @@ class Liveness {
   std::optional<SessionId> silent(TimePoint now) const;
   // A new ping's number for all, if one is due.
   std::optional<std::uint64_t> ping(TimePoint now);
+  // Whom to ask again between two beats; empty: nobody, or not yet.
+  std::vector<SessionId> doubted(TimePoint now);
   // One beside the beat, to whomever the owner likes.
   std::uint64_t extra_ping(TimePoint now);
   // Whether it has answered a ping, and cannot have turned to another coordinator since.
@@ -57,12 +64,15 @@ class Liveness {
   };
   using Order = std::list<Watched>;
 
+  std::optional<TimePoint> next_doubt() const;
+
   Duration beat_;
   Duration silence_;
   Order order_;  // longest silent first
   std::unordered_map<int, Order::iterator> watched_;
   std::uint64_t last_ping_ = 0;
   TimePoint next_ping_{};
+  TimePoint next_doubt_{};  // not before
   std::optional<TimePoint> woke_at_;
   std::array<TimePoint, 1024> sent_{};  // of the latest pings, by number
 };

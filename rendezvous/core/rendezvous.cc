@@ -26,6 +26,10 @@ std::string node_text(const std::string& host, const std::optional<NodeRank>& ra
   return rank ? host + " (node rank " + std::to_string(rank->value) + ")" : host;
 }
 
+bool is_loopback(const std::string& address) {
+  return address.rfind("127.", 0) == 0 || address == "::1";
+}
+
 std::string of(int some, int all) {
   return std::to_string(some) + " of " + std::to_string(all);
 }
@@ -103,6 +107,9 @@ Effects Rendezvous::handle(const Event& event, TimePoint now) {
   if (const auto number = liveness_.ping(now)) {
     const Ping ping = ping_message(*number);
     for (const auto& [session, member] : members_) send(session, ping);
+  } else if (const auto doubted = liveness_.doubted(now); !doubted.empty()) {
+    const Ping ping = ping_message(liveness_.extra_ping(now));
+    for (const SessionId session : doubted) send(session, ping);
   }
   return std::move(out_);
 }
@@ -126,8 +133,8 @@ std::optional<TimePoint> Rendezvous::next_deadline() const {
       if (waiting_ > 0) at(next_report_);
       break;
     case RoundPhase::sealed:
-      if (scales_up() && static_cast<int>(changes_.size()) >= kMembershipChanges) {
-        at(changes_.front() + kMembershipWindow);
+      if (scales_up() && static_cast<int>(joins_.size()) >= kMembershipChanges) {
+        at(joins_.front() + kMembershipWindow);
       }
       break;
     case RoundPhase::ended:
@@ -184,23 +191,25 @@ void Rendezvous::on(const Received& event) {
 void Rendezvous::on(const Closed& event) {
   // It hung up on a coordinator that was paused; its next Join is on its way.  If none comes, it is
   // lost for its silence.
-  if (liveness_.just_awake(now_)) return;
+  if (phase_ != RoundPhase::over && liveness_.just_awake(now_)) return;
   remove(event.session, HappeningKind::loss, "its connection closed");
 }
 
 void Rendezvous::on(const ReachedAt& event) {
   for (auto& [session, member] : members_) {
-    if (member.join.hosts) member.join.address = event.address;
+    if (is_loopback(member.join.address)) member.join.address = event.address;
   }
 }
 
 void Rendezvous::on_message(SessionId session, const Join& join) {
-  if (phase_ == RoundPhase::over && join.held) {  // it missed the end
+  const bool trusted = join.token == record_.token;
+  if (phase_ == RoundPhase::over && trusted && join.held && join.held->round <= record_.last) {
+    // It missed the end.
     send(session, *record_.over);
     out_.emplace_back(Drop{session});
     return;
   }
-  if (authority_.host && join.hosts && join.node != *authority_.host && join.held &&
+  if (authority_.host && trusted && join.hosts && join.node != *authority_.host && join.held &&
       record_.last.generation.value < 0) {
     direct_elsewhere(join);
   }
@@ -239,7 +248,8 @@ void Rendezvous::on_message(SessionId session, const Join& join) {
   note(HappeningKind::join,
        join.host + " is back from round " + std::to_string(join.held->round.generation.value),
        &member);
-  const bool before_the_next = phase_ == RoundPhase::ended || phase_ == RoundPhase::gathering;
+  const bool before_the_next = phase_ == RoundPhase::ended || phase_ == RoundPhase::gathering ||
+                               phase_ == RoundPhase::last_call;
   if (join.held->round == record_.last && before_the_next &&
       !taken_seat(join.held->rank, join.node) && join.held->rank.value < record_.node_count) {
     member.rank = join.held->rank;  // nobody has its place yet
@@ -301,8 +311,7 @@ std::optional<Refused> Rendezvous::refusal(const Join& join) const {
   }
   if (elsewhere_) return elsewhere_;
   if (phase_ == RoundPhase::over) {
-    return refuse(RefusalCode::closed, "job " + record_.job + " is over: " + record_.over->why +
-                                           "; a new job needs another --rdzv-id");
+    return refuse(RefusalCode::closed, "job " + record_.job + " is over: " + record_.over->why);
   }
   if (const auto problem = terms_problem(join.terms)) return refuse(RefusalCode::terms, *problem);
   const std::string difference = terms_difference(join.terms, record_.terms);
@@ -375,6 +384,16 @@ bool Rendezvous::replace_older_session(SessionId session, const Join& join) {
   moved.join = join;
   out_.emplace_back(Drop{old});
   note(HappeningKind::reattach, join.host + " is back on another connection", &moved);
+  if (moved.draining) {
+    if (!join.held->outcome) {
+      send(session, disband_message("this node was lost, and the others went on"));
+    } else {
+      set_draining(moved, false);
+      moved.outcome = join.held->outcome;
+      set_waiting(moved, true);
+    }
+    return true;
+  }
   if (same_round && join.held->outcome && !moved.outcome) take_outcome(moved, *join.held->outcome);
   // What was sent to the old connection may be lost.
   if (same_round && !moved.outcome && phase_ == RoundPhase::ended) {
@@ -395,9 +414,11 @@ void Rendezvous::seat_again(SessionId session, const Join& join) {
   if (join.held->outcome) take_outcome(member, *join.held->outcome);
 }
 
-// This coordinator learned of its round by hearsay, and there is a newer one.
+// This coordinator's memory is old, or it learned of its round by hearsay, and there is a newer
+// one. If there can be no other coordinator, the newest round is the truth.
 bool Rendezvous::knows_newer(const Join& join) const {
-  return adopted_ && phase_ == RoundPhase::recovering && join.held->round > record_.last;
+  return (adopted_ || !authority_.host) && phase_ == RoundPhase::recovering &&
+         join.held->round > record_.last;
 }
 
 void Rendezvous::adopt(const Join& join) {
@@ -503,7 +524,10 @@ void Rendezvous::remove(SessionId session, HappeningKind how, const std::string&
     return end_round(text, true);
   }
   // A failure that comes with a loss is the loss's: workers die of a peer that is gone.
-  if (phase_ == RoundPhase::ended && !done) membership_ = true;
+  if (phase_ == RoundPhase::ended && !done && !membership_) {
+    membership_ = true;
+    if (!spend_membership_change()) return;
+  }
   if (left && member.join.hosts) hand_over(text);
 }
 
@@ -514,16 +538,20 @@ void Rendezvous::hand_over(const std::string& why) {
   }
 }
 
+// One more within the window, if there is room.
+bool Rendezvous::spend(std::deque<TimePoint>& changes) const {
+  while (!changes.empty() && now_ - changes.front() >= kMembershipWindow) changes.pop_front();
+  if (static_cast<int>(changes.size()) >= kMembershipChanges) return false;
+  changes.push_back(now_);
+  return true;
+}
+
 bool Rendezvous::spend_membership_change() {
-  while (!changes_.empty() && now_ - changes_.front() >= kMembershipWindow) changes_.pop_front();
-  if (static_cast<int>(changes_.size()) < kMembershipChanges) {
-    changes_.push_back(now_);
-    return true;
-  }
+  if (spend(losses_)) return true;
   Over over;
   over.result = OverResult::failed;
   over.exit_code = 1;
-  over.why = "nodes came and went " + std::to_string(kMembershipChanges) + " times within " +
+  over.why = "nodes were lost " + std::to_string(kMembershipChanges) + " times within " +
              duration_text(kMembershipWindow) + "; the last: " + last_loss_;
   finish(std::move(over));
   return false;
@@ -571,7 +599,8 @@ bool Rendezvous::step() {
     case RoundPhase::gathering: {
       if (members_.empty()) return false;
       if (waiting_ >= terms.min_nodes) {
-        if (first && waiting_ < terms.max_nodes) {
+        // Also if nobody of the last round is left: all who come are newcomers.
+        if ((first || seated_ == 0) && waiting_ < terms.max_nodes && holds_quorum()) {
           last_call_ends_ = now_ + terms.last_call;
           enter(RoundPhase::last_call);
           return true;
@@ -594,7 +623,7 @@ bool Rendezvous::step() {
       return true;
     }
     case RoundPhase::last_call:
-      if (waiting_ < terms.min_nodes) {
+      if (waiting_ < terms.min_nodes || !holds_quorum()) {
         last_call_ends_.reset();
         gathering_since_ = now_;
         enter(RoundPhase::gathering);
@@ -611,11 +640,7 @@ bool Rendezvous::step() {
         return true;
       }
       if (!scales_up()) return false;
-      while (!changes_.empty() && now_ - changes_.front() >= kMembershipWindow) {
-        changes_.pop_front();
-      }
-      if (static_cast<int>(changes_.size()) >= kMembershipChanges) return false;  // it waits
-      changes_.push_back(now_);
+      if (!spend(joins_)) return false;  // it waits
       hold_until_ = now_ + terms.rejoin_wait;
       end_round(newcomer() + " joins", true);
       return true;

@@ -20,7 +20,7 @@
 //   member that had not succeeded ends the round for all.
 // - Nodes above MAX are spares: they fill holes, and end with the job.
 // - A node that comes late ends a round that is not full, at most kMembershipChanges times per
-//   kMembershipWindow; beyond that it waits.  So many losses in that window end the job.
+//   kMembershipWindow; beyond that it waits.  As many losses in that window end the job.
 // - One budget of restarts after failures for the whole job.
 // - An agent-hosted coordinator seals only with a quorum of the last sealed round (quorum.h).
 //
@@ -55,13 +55,12 @@ enum class RoundPhase { gathering, last_call, sealed, ended, recovering, over };
 std::string_view to_string(RoundPhase phase);
 
 // Every legal change of phase.
-inline constexpr std::array<std::pair<RoundPhase, RoundPhase>, 15> kRoundEdges{{
+inline constexpr std::array<std::pair<RoundPhase, RoundPhase>, 14> kRoundEdges{{
     {RoundPhase::gathering, RoundPhase::last_call},
     {RoundPhase::gathering, RoundPhase::sealed},
     {RoundPhase::gathering, RoundPhase::over},
     {RoundPhase::last_call, RoundPhase::gathering},
     {RoundPhase::last_call, RoundPhase::sealed},
-    {RoundPhase::last_call, RoundPhase::over},
     {RoundPhase::sealed, RoundPhase::ended},
     {RoundPhase::sealed, RoundPhase::over},
     {RoundPhase::gathering, RoundPhase::recovering},
@@ -192,6 +191,10 @@ class Rendezvous {
   RendezvousState state() const;
   RoundPhase phase() const { return phase_; }
   bool empty() const { return members_.empty(); }
+  // All nodes of the last round have left for good, and nobody waits: the job is nobody's any more.
+  bool abandoned() const {
+    return members_.empty() && record_.node_count > 0 && left_ >= record_.node_count;
+  }
   const Record& record() const { return record_; }
 
  private:
@@ -229,7 +232,8 @@ class Rendezvous {
   void take_outcome(Member& member, Outcome outcome);
   void take_failure(const Member& member, const Failure& failure);
   void remove(SessionId session, HappeningKind how, const std::string& why);
-  bool spend_membership_change();
+  bool spend(std::deque<TimePoint>& changes) const;
+  bool spend_membership_change();  // false: the job is over
 
   void settle();  // all that follows without a further event
   bool step();
@@ -303,8 +307,9 @@ class Rendezvous {
   bool new_epoch_ = false;       // the next seal begins one
   TimePoint next_report_{};
   std::string last_loss_;
-  std::deque<TimePoint> changes_;  // of membership, within the window
-  TimePoint now_{};                // of the event in hand
+  std::deque<TimePoint> losses_;  // of members, within the window
+  std::deque<TimePoint> joins_;   // that ended a round, within the window
+  TimePoint now_{};               // of the event in hand
   Effects out_;
 };
 

@@ -235,7 +235,70 @@ TEST(Rendezvous, ANodeThatFlapsDoesNotRestartTheJobForever) {
     if (hall.phase() == RoundPhase::ended) hall.ended(a, RoundResult::stopped);
     hall.pass(100ms);
   }
-  EXPECT_LE(rounds, kMembershipChanges / 2 + 1);
+  EXPECT_LE(rounds, kMembershipChanges);
+}
+
+TEST(Rendezvous, LatecomersDoNotUseUpTheLossesAJobMayHave) {
+  Hall hall(terms(1, 64));
+  std::vector<SessionId> nodes{hall.join("host0")};
+  hall.pass(30s);
+  for (int i = 1; i <= kMembershipChanges; ++i) {
+    nodes.push_back(hall.join("host" + std::to_string(i)));
+    for (std::size_t k = 0; k + 1 < nodes.size(); ++k) hall.ended(nodes[k], RoundResult::stopped);
+    hall.pass(100ms);
+  }
+  EXPECT_EQ(hall.phase(), RoundPhase::sealed);
+  hall.close(nodes.back());
+  EXPECT_EQ(hall.phase(), RoundPhase::ended);
+}
+
+TEST(Rendezvous, FailuresThatComeWithALossAreLimitedToo) {
+  Hall hall(terms(2, 2, 0));
+  const SessionId a = hall.join("host1");
+  for (int i = 0; i < 100 && hall.phase() != RoundPhase::over; ++i) {
+    const SessionId b = hall.join("host2");
+    hall.failed(b, 1);
+    hall.close(b);
+    hall.ended(a, RoundResult::stopped);
+    hall.pass(100ms);
+  }
+  EXPECT_LE(hall.generation(), kMembershipChanges);
+}
+
+TEST(Rendezvous, AJobThatLostEverybodyHasALastCallAgain) {
+  Hall hall(terms(1, 2));
+  const SessionId a = hall.join("host1");
+  const SessionId b = hall.join("host2");
+  hall.close(a);
+  hall.close(b);
+  hall.join("host3");
+  EXPECT_EQ(hall.phase(), RoundPhase::last_call);
+  hall.join("host4");
+  EXPECT_EQ(hall.phase(), RoundPhase::sealed);
+}
+
+TEST(Rendezvous, OnlyLoopbackAddressesAreReplaced) {
+  Hall hall(terms(3, 3));
+  Join loopback = hall.a_join("host1");
+  loopback.address = "127.0.0.1";
+  const SessionId a = hall.join(loopback);
+  hall.join("host2");
+  hall.feed(ReachedAt{"10.0.0.77"});
+  hall.join("host3");
+  EXPECT_EQ(hall.last<Welcome>(a)->master_addr, "10.0.0.77");
+  EXPECT_EQ(hall.state().members[1].address, "10.0.0.2");
+}
+
+TEST(Rendezvous, WithoutTheTokenNobodyHearsHowItEnded) {
+  Hall hall(terms(1, 1));
+  const SessionId a = hall.join("host1");
+  hall.ended(a, RoundResult::succeeded);
+  Join spy = hall.a_join("host2");
+  spy.token = "guessed";
+  spy.held = Held{{0, Generation(0)}, NodeRank(0), 1, 0, std::nullopt};
+  const SessionId b = hall.join(spy);
+  EXPECT_FALSE(hall.last<Over>(b));
+  EXPECT_EQ(hall.last<Refused>(b)->code, RefusalCode::token);
 }
 
 TEST(Rendezvous, WhoHasSucceededIsNotMissed) {
@@ -335,6 +398,35 @@ TEST(RendezvousRecovering, ACoordinatorWithoutMemoryLearnsFromTheMembers) {
   EXPECT_EQ(hall.generation(), 4);
   hall.failed(a, 0);
   EXPECT_EQ(hall.phase(), RoundPhase::ended);
+}
+
+TEST(RendezvousRecovering, AJournalThatIsBehindLearnsOfTheNewerRound) {
+  Hall hall(a_record(2), Authority{});
+  Join newer = back(hall, "host1", 0, 2);
+  newer.held->round.generation = Generation(6);
+  hall.join(newer);
+  newer = back(hall, "host2", 1, 2);
+  newer.held->round.generation = Generation(6);
+  hall.join(newer);
+  EXPECT_EQ(hall.phase(), RoundPhase::sealed);
+  EXPECT_EQ(hall.generation(), 6);
+}
+
+TEST(RendezvousRecovering, ANodeThatComesTwiceWhileItDrainsIsWaitedForOnce) {
+  Hall hall(terms(2, 2));
+  const SessionId a = hall.join("host1");
+  const SessionId b = hall.join("host2");
+  hall.close(b);
+  Join again = hall.a_join("host2");
+  again.held = Held{{0, Generation(0)}, NodeRank(1), 2, 0, std::nullopt};
+  hall.join(again);
+  const SessionId last = hall.join(again);  // its connection broke once more
+  EXPECT_TRUE(hall.last<Disband>(last));
+  hall.ended(a, RoundResult::stopped);
+  hall.ended(last, RoundResult::stopped);
+  hall.pass(1s);
+  EXPECT_EQ(hall.phase(), RoundPhase::sealed);
+  EXPECT_EQ(hall.rank(last), 1);
 }
 
 Authority hosted(const std::string& node, int successor = 0) {
