@@ -15,7 +15,7 @@ ModelAgent::ModelAgent(const Plan& plan, std::string host, distrun::sim::Random&
     : plan_(plan), host_(std::move(host)), random_(random), around_(std::move(surroundings)) {}
 
 void ModelAgent::begin() {
-  ask(std::nullopt);
+  if (phase_ == Phase::idle) ask(std::nullopt);
 }
 
 void ModelAgent::on(const member::Placed& placed) {

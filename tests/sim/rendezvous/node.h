@@ -40,6 +40,7 @@ class Node final : public Program {
   const std::optional<Exit>& exit() const { return exit_; }
   bool alive() const { return stage_.network.alive(process_); }
   Seat* seat() { return seat_.get(); }
+  bool hosts() const { return seat_ != nullptr; }
   const std::optional<Waiting>& progress() const { return progress_; }
 
   void accepted(SocketId socket, std::uint16_t port) override;

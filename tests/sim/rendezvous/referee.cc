@@ -81,12 +81,14 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
   for (const auto& [job, after] : seat.states()) {
     const auto was = before.find(job);
     if (broken_.empty()) broken_ = broken_invariant(after);
-    if (was == before.end()) continue;
-    if (was->second.over && !after.over) {  // everybody had left; the name is free again
+    const bool unknown = was == before.end();
+    const bool ended = unknown ? ends_.contains(job_of_seat_[&seat]) : was->second.over.has_value();
+    if (ended && !after.over) {  // everybody had left; the name is free again
       job_of_seat_[&seat] = daemon_job_ = ++last_job_;
       seen("a second job under an old name");
       continue;
     }
+    if (unknown) continue;
     if (broken_.empty()) broken_ = broken_step(was->second, after, effects);
     if (was->second.phase != after.phase) {
       coverage_.round_edges.insert({was->second.phase, after.phase});
@@ -95,7 +97,8 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
     const auto* received = std::get_if<Received>(&event);
     const auto* join = received ? std::get_if<Join>(&received->message) : nullptr;
     if (learned && join) {
-      job_of_seat_[&seat] = job_of_node_[join->node];
+      const JobNumber job_of_it = job_of_node_[join->node];
+      job_of_seat_[&seat] = ends_.contains(job_of_it) ? ++last_job_ : job_of_it;
       seen("a coordinator learns of a round");
     }
     if (!was->second.over && after.over) {
@@ -145,7 +148,7 @@ void Referee::check_loss(const Seat& seat, const RendezvousState& before, const 
   if (found == nodes_.end()) return;
   const Node& node = *found->second;
   const bool others_may_be_better = seat.authority().host && seat.authority().successor > 0;
-  if (!node.alive() || node.agent().stopping() || others_may_be_better) return;
+  if (!node.alive() || node.agent().stopping() || others_may_be_better || node.hosts()) return;
   const bool had_a_place =
       std::any_of(before.members.begin(), before.members.end(),
                   [&](const MemberState& m) { return m.node == id && m.rank.has_value(); });
@@ -243,7 +246,10 @@ void Referee::group_starts(const Node& node, const Welcome&) {
   rounds_[key].running.insert(node.id());
   if (!runs_whole(key) || !one_job()) return;
   const auto newest = newest_whole_.find(key.first);
-  require(newest == newest_whole_.end() || newest->second < key.second, kNoWayBack);
+  if (newest != newest_whole_.end() && key.second < newest->second) {
+    require(stage_.plan.daemon, kNoWayBack);
+    return seen("a round beyond the coordinator's reach runs on beside the next");
+  }
   newest_whole_[key.first] = key.second;
   for (const Key& other : whole_) {
     if (!runs_whole(other)) continue;

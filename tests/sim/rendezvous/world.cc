@@ -137,6 +137,7 @@ void World::start_node(NodePlan plan) {
   const std::string id = "n" + std::to_string(plan.host) + "." + std::to_string(next_id_++);
   nodes_.push_back(std::make_unique<Node>(stage_, plan, id, endpoint_));
   referee_.add_node(*nodes_.back());
+  if (chance(random_, 0.01)) nodes_.back()->stop();  // before it began
   nodes_.back()->begin();
 }
 
