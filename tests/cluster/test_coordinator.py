@@ -52,6 +52,28 @@ class DaemonTest(CoordinatorCase):
         self.assertEqual({line.restart_count for line in second}, {1})
         self.end_well(self.job, self.agents)
 
+    def test_killed_it_remembers_how_many_restarts_were_spent(self):
+        self.run_on("h1 h2", "--max-restarts", 1, nnodes="2")
+        first = self.job.wait_round("h1 h2")
+        self.job.die(1)
+        self.job.wait_round("h1 h2", after=first)
+        self.kill_daemon()
+        self.start_daemon()
+        self.job.die(1)
+        self.assert_all_end_with(1, self.agents)
+        self.assertEqual(len(self.job.complete()), 2)
+
+    def test_a_job_that_is_over_frees_its_id_also_for_other_flags(self):
+        self.run_on("h1 h2", nnodes="2")
+        first = self.job.wait_round("h1 h2")
+        self.end_well(self.job, self.agents)
+        (self.job.folder / "finish").unlink()
+        self.kill_daemon()
+        self.start_daemon()
+        self.run_on("h1 h2 h3", nnodes="3")
+        self.job.wait_round("h1 h2 h3", after=first)
+        self.end_well(self.job, self.agents)
+
     def test_killed_while_nodes_gather(self):
         self.run_on("h1 h2", nnodes="3")
         self.wait_for_text(self.agents["h1"], "2 of 3 nodes")
