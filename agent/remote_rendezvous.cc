@@ -20,6 +20,7 @@ namespace asio = boost::asio;
 using rendezvous::Member;
 
 constexpr Duration kLookUpEndpoint = std::chrono::seconds(5);
+constexpr Duration kLookUpAgain = std::chrono::milliseconds(500);
 constexpr Duration kSayAgain = std::chrono::seconds(5);
 // Of a host that leaves: to say so, not to see the job's end.
 constexpr Duration kGoodbye = std::chrono::milliseconds(200);
@@ -104,6 +105,7 @@ void RemoteRendezvous::leave(const Leave& leave) {
   if (!member_) {
     over_ = true;
     if (lookup_) lookup_->cancel();
+    timer_.cancel();
     return;
   }
   over_ = true;
@@ -115,15 +117,29 @@ void RemoteRendezvous::leave(const Leave& leave) {
 
 void RemoteRendezvous::begin() {
   if (options_.is_host == false) return begin_member(false);
+  look_up_until_ = Clock::now() + options_.start_timeout / 2;
+  look_up_endpoint();
+}
+
+void RemoteRendezvous::look_up_endpoint() {
   lookup_ = NameLookup::start(io_, options_.endpoint.address, kLookUpEndpoint,
                               [this](auto addresses) { on_endpoint(std::move(addresses)); });
 }
 
 void RemoteRendezvous::on_endpoint(Result<NameLookup::Addresses> addresses) {
   if (!addresses && options_.is_host != true) {
-    log::debug("the endpoint's name cannot be looked up yet",
-               {{"reason", addresses.error().detail}});
-    return begin_member(false);
+    // It may be this node's own: then nobody else would host.  So not before it is known.
+    const bool first = lookups_++ == 0;
+    if (Clock::now() + kLookUpAgain >= look_up_until_) return begin_member(false);
+    if (first) {
+      log::info("the endpoint's name cannot be looked up yet; trying again",
+                {{"reason", addresses.error().detail}});
+    }
+    timer_.expires_after(kLookUpAgain);
+    timer_.async_wait([this](const boost::system::error_code& ec) {
+      if (!ec && !over_) look_up_endpoint();
+    });
+    return;
   }
   const auto hosts = host_endpoint(addresses ? *addresses : NameLookup::Addresses{});
   if (!hosts) {
@@ -167,7 +183,8 @@ Result<bool> RemoteRendezvous::host_endpoint(const NameLookup::Addresses& addres
     if (told_to) {
       return Error{server.error().code, "--rdzv-conf is_host=true: " + server.error().detail};
     }
-    log::debug("this node does not host the rendezvous", {{"reason", server.error().detail}});
+    log::warn("this node has the endpoint's address and cannot host the rendezvous",
+              {{"reason", server.error().detail}});
     return false;
   }
   server_ = std::move(*server);

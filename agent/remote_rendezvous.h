@@ -88,6 +88,7 @@ class RemoteRendezvous : public RendezvousClient {
   };
 
   void begin();
+  void look_up_endpoint();
   void on_endpoint(Result<NameLookup::Addresses> addresses);
   Result<bool> host_endpoint(const NameLookup::Addresses& addresses);
   void begin_member(bool hosts);
@@ -124,6 +125,8 @@ class RemoteRendezvous : public RendezvousClient {
   Answer answer_;
 
   std::shared_ptr<NameLookup> lookup_;  // of the endpoint, at first
+  TimePoint look_up_until_{};
+  int lookups_ = 0;  // that failed
   std::optional<rendezvous::Member> member_;
   std::deque<rendezvous::member::Event> inbox_;
   bool busy_ = false;

@@ -48,6 +48,9 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
     port = static_cast<std::uint16_t>(*number);
     host = all.substr(0, colon);
   }
+  if (host.find(':') != std::string_view::npos && host.front() != '[') {
+    return wrong("an IPv6 address stands in brackets, as in [2001:db8::5]:29400", text);
+  }
   auto name = parse_host(host);
   if (!name) return wrong("not host[:port]", text);
   return Endpoint{std::move(*name), port};

@@ -81,6 +81,10 @@ Effects Coordinator::handle(const Event& event, TimePoint now) {
       jobs_.erase(job);
     } else {
       tell(job, Tick{});
+      // A deadline that its Tick does not move would stop all other jobs: an error of ours.
+      if (job->second.wakes && *job->second.wakes <= now_) {
+        rearm(job, now_ + std::chrono::milliseconds(1));
+      }
     }
   }
   return std::move(out_);

@@ -245,9 +245,9 @@ void Member::on_message(int dial, const Refused& refused) {
     case RefusalCode::elsewhere:
       return follow(dial, {refused.address, refused.port});
     case RefusalCode::not_yet:
-      note_answer(who + ": not yet the coordinator");
+      note_answer(who + ": " + (refused.why.empty() ? "not yet the coordinator" : refused.why));
       if (line.order < own_order()) somebody_ = true;
-      leave_line(dial, "it is the coordinator no more");
+      leave_line(dial, "it does not coordinate the job now");
       return release(line.contact);
     case RefusalCode::stale:
       if (was_attached) return;  // of a word that crossed its own

@@ -216,7 +216,8 @@ void FieldReader::text(std::string_view name, std::string& value, std::size_t ma
   if (held.size() > max)
     return fail(name, std::to_string(held.size()) + " bytes, at most " + std::to_string(max));
   if (kind == Text::name && has_control_character(held))
-    return fail(name, "has a control character: " + shown(*found));
+    return fail(name, name == "token" ? "has a control character"  // and is a secret
+                                      : "has a control character: " + shown(*found));
   value = held;
 }
 

@@ -71,6 +71,11 @@ std::string as_text(Level level, std::string_view text, const Fields& fields) {
     line.append(fields[i].first).append("=").append(fields[i].second);
   }
   if (!fields.empty()) line += ")";
+  // Some of it comes from the network, and a terminal obeys control characters.
+  for (char& c : line) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f) c = '?';
+  }
   return line;
 }
 

@@ -24,6 +24,12 @@ TEST_F(Log, TextPutsFieldsInBracketsBehindTheSentence) {
   EXPECT_EQ(written_, "distrun: warning: worker was killed (rank=3, signal=SIGKILL)\n");
 }
 
+TEST_F(Log, ATerminalIsNotCommandedByWhatIsLogged) {
+  log::start({});
+  log::warn("refused: \x1b[2J", {{"why", "a\rb"}});
+  EXPECT_EQ(written_, "distrun: warning: refused: ?[2J (why=a?b)\n");
+}
+
 TEST_F(Log, JsonIsOneParsableObjectALineWhateverTheBytes) {
   log::start({.format = log::Format::json});
   log::error("bad \"byte\" \xff", {{"path", "a\nb"}});
