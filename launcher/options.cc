@@ -141,7 +141,8 @@ Complaint node_rank(Options& o, std::string_view value) {
 
 Complaint start_timeout(Options& o, std::string_view value) {
   const auto time = parse_seconds(value);
-  if (!time || *time < std::chrono::seconds(1)) return not_a("a number of seconds from 1 up", value);
+  if (!time || *time < std::chrono::seconds(1))
+    return not_a("a number of seconds from 1 up", value);
   o.start_timeout = *time;
   return {};
 }

@@ -83,7 +83,10 @@ constexpr std::array kKeys{
     Key{"last_call_timeout", [](C& c, V v) { return seconds(c.last_call_timeout, v); }},
     Key{"close_timeout", [](C& c, V v) { return seconds(c.close_timeout, v); }},
     Key{"heartbeat_timeout", [](C& c, V v) { return seconds(c.heartbeat_timeout, v); }},
-    Key{"keep_alive_interval", [](C& c, V v) { return fraction(c.keep_alive_interval, v, std::chrono::milliseconds(10)); }},
+    Key{"keep_alive_interval",
+        [](C& c, V v) {
+          return fraction(c.keep_alive_interval, v, std::chrono::milliseconds(10));
+        }},
     Key{"keep_alive_max_attempt", [](C& c, V v) { return attempts(c.keep_alive_max_attempt, v); }},
     Key{"is_host", [](C& c, V v) { return boolean(c.is_host, v); }},
     Key{"read_timeout", [](C& c, V v) { return seconds(c.read_timeout, v); }},

@@ -14,8 +14,9 @@ TEST(Endpoint, TakesHostAndPortApart) {
 }
 
 TEST(Endpoint, RefusesWhatIsNotOne) {
-  for (const char* text : {"", ":", ":29400", "head:", "head:x", "head:65536", "head:-1", "head:+1",
-                           "head:000080", "a b:1", "a/b:1", "[::1", "[]:1", "2001:db8::5", "::1", "::1:29400"}) {
+  for (const char* text :
+       {"", ":", ":29400", "head:", "head:x", "head:65536", "head:-1", "head:+1", "head:000080",
+        "a b:1", "a/b:1", "[::1", "[]:1", "2001:db8::5", "::1", "::1:29400"}) {
     EXPECT_FALSE(parse_endpoint(text)) << text;
   }
 }

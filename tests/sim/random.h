@@ -1,5 +1,5 @@
-// Random draws that mean the same with every standard library: a seed is a complete description of a
-// run.
+// Random draws that mean the same with every standard library: a seed is a complete description of
+// a run.
 #pragma once
 
 #include "runtime/base/time.h"
