@@ -6,6 +6,8 @@
 #include "launcher/launcher.h"
 #include "launcher/machine.h"
 #include "launcher/options.h"
+#include "launcher/slurm_commands.h"
+#include "launcher/slurm_step.h"
 #include "launcher/status.h"
 #include "runtime/base/log.h"
 
@@ -50,9 +52,14 @@ int real_main(int argc, char** argv) {
   if (!options) return explain(options.error());
   if (options->action == Action::help) return print(help_text());
   if (options->action == Action::version) return print(version_text());
-  const Machine machine = read_machine(wanted(*options), environment);
-  const auto job = make_job(*options, machine, environment);
+  auto place = place_in_slurm(*options, arguments, environment, slurm_sources(environment));
+  if (!place) return explain(place.error());
+  Machine machine = read_machine(wanted(place->options), environment);
+  limit_to_step(*place, machine);
+  auto job = make_job(place->options, machine, environment);
   if (!job) return explain(job.error());
+  job->notes.insert(job->notes.begin(), place->notes.begin(), place->notes.end());
+  job->warnings.insert(job->warnings.begin(), place->warnings.begin(), place->warnings.end());
   distrun::log::start(job->log);
   return run(*job, environment);
 }

@@ -1,0 +1,124 @@
+"""`srun distrun`: no flags about nodes, and SLURM's own events."""
+
+import cases
+import hosts
+import jobs
+from hosts import wait_until
+
+
+class Step(cases.SlurmTest):
+    def test_no_flags_are_needed(self):
+        cluster = self.cluster(3)
+        reports = self.reports()
+        srun = self.srun(cluster, "--verbose", worker=self.reporting(reports), nodes=3)
+        first = reports.wait_round("h1 h2 h3", seconds=40)
+        self.assertEqual(jobs.ranks(first), {"h1": 0, "h2": 1, "h3": 2})
+        reports.finish()
+        self.assertEqual(srun.wait(30), 0)
+        self.assertIn("the nodes meet at h1:", srun.err())
+        self.assertIn("rendezvous slurm-1.0", srun.err())
+        self.assert_nothing_is_left(cluster)
+
+    def test_a_node_name_need_not_resolve(self):
+        cluster = self.cluster(2, names="none", prefix="n")
+        reports = self.reports()
+        srun = self.srun(cluster, "--verbose", worker=self.reporting(reports), nodes=2)
+        reports.wait_round("h1 h2", seconds=60)
+        reports.finish()
+        self.assertEqual(srun.wait(30), 0)
+        self.assertIn("'n1' does not resolve; scontrol says 10.77.0.1", srun.err())
+
+    def test_a_step_on_some_nodes_of_a_job_meets_on_its_own_first(self):
+        cluster = self.cluster(3)
+        reports = [self.reports("a"), self.reports("b")]
+        job = self.batch(
+            cluster,
+            "#!/bin/sh\n"
+            + "".join(
+                f"srun -N2 -n2 --overlap --relative={i} {cases.DISTRUN} {' '.join(map(str, self.reporting(reports[i])))} &\n"
+                for i in (0, 1)
+            )
+            + "wait\n",
+            "--nodes=3", "--ntasks-per-node=1")  # fmt: skip
+        # Both at once on h2.
+        self.assertEqual(jobs.ranks(reports[0].wait_round("h1 h2", seconds=40)), {"h1": 0, "h2": 1})
+        self.assertEqual(jobs.ranks(reports[1].wait_round("h2 h3", seconds=40)), {"h2": 0, "h3": 1})
+        for each in reports:
+            each.finish()
+        cluster.wait_job(job, "COMPLETED")
+
+    def test_several_tasks_on_a_node_are_refused_in_words(self):
+        cluster = self.cluster(2)
+        srun = cluster.start(["srun", "-N2", "-n4", cases.DISTRUN, "true"])
+        self.assertEqual(srun.wait(30), 2)
+        self.assertIn("use srun --ntasks-per-node=1", srun.err())
+
+    def test_the_first_failure_is_the_status_of_srun(self):
+        cluster = self.cluster(2)
+        reports = self.reports()
+        srun = self.srun(cluster, worker=self.reporting(reports, 13), nodes=2)
+        reports.wait_round("h1 h2", seconds=40)
+        reports.die(1)
+        self.assertEqual(srun.wait(30), 13)
+        self.assert_nothing_is_left(cluster)
+
+    def test_a_batch_script_alone_is_one_node_and_is_told(self):
+        cluster = self.cluster(2)
+        job = self.batch(cluster, f"#!/bin/sh\n{cases.DISTRUN} sh -c 'echo size $WORLD_SIZE'\n", "--nodes=2")
+        cluster.wait_job(job, "COMPLETED")
+        text = (hosts.FOLDER / "job.out").read_text()
+        self.assertIn("size 1", text)
+        self.assertRegex(text, "SLURM job 1 has 2 nodes, and this one alone takes part")
+
+    def test_scancel_gives_workers_their_grace_and_leaves_nothing(self):
+        cluster = self.cluster(2)
+        mark = hosts.FOLDER / "saved"
+        worker = ["sh", "-c", f"trap 'sleep 2; : > {mark}.$RANK; exit 0' TERM; setsid sleep 1000 & touch {mark}.ready.$RANK; while :; do sleep 0.1; done"]
+        job = self.batch(
+            cluster, "#!/bin/sh\ntrap : TERM\nsrun --ntasks-per-node=1 " + f"{cases.DISTRUN} sh {hosts.FOLDER}/worker.sh &\nwait; wait\n",
+            "--nodes=2")  # fmt: skip
+        (hosts.FOLDER / "worker.sh").write_text(worker[2])
+        wait_until(lambda: all((hosts.FOLDER / f"saved.ready.{i}").exists() for i in (0, 1)), 40, "workers run")
+        cluster.ask("scancel", job)
+        cluster.wait_job(job, "CANCELLED")
+        self.assert_nothing_is_left(cluster)
+        for rank in (0, 1):
+            self.assertTrue((hosts.FOLDER / f"saved.{rank}").exists(), (hosts.FOLDER / "job.out").read_text())
+
+    def test_usr1_is_a_notice_to_workers(self):
+        cluster = self.cluster(2)
+        mark = hosts.FOLDER / "noticed"
+        worker = ["sh", "-c", f"trap ': > {mark}.$RANK; exit 0' USR1; : > {mark}.ready.$RANK; while :; do sleep 0.1; done"]
+        srun = self.srun(cluster, worker=worker, nodes=2)
+        wait_until(lambda: all((hosts.FOLDER / f"noticed.ready.{i}").exists() for i in (0, 1)), 40, "workers run")
+        cluster.ask("scancel", "--signal=USR1", cluster.running())
+        self.assertEqual(srun.wait(20), 0)
+        self.assertTrue(all((hosts.FOLDER / f"noticed.{i}").exists() for i in (0, 1)), srun.text())
+
+    def test_a_dead_node_is_survived_with_no_kill(self):
+        cluster = self.cluster(3)
+        reports = self.reports()
+        srun = self.srun(cluster, "--nnodes", "2:3", worker=self.reporting(reports), nodes=3,
+                         srun=["--no-kill", "--kill-on-bad-exit=0"])  # fmt: skip
+        first = reports.wait_round("h1 h2 h3", seconds=40)
+        cluster.nodes["h2"].crash()
+        reports.wait_round("h1 h3", after=first, seconds=40)
+        cluster.down("h2")
+        reports.finish()
+        wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
+        srun.wait(60)
+
+    def test_the_controller_may_restart_under_a_job(self):
+        cluster = self.cluster(2)
+        reports = self.reports()
+        srun = self.srun(cluster, worker=self.reporting(reports), nodes=2)
+        reports.wait_round("h1 h2", seconds=40)
+        cluster.restart_controller()
+        wait_until(lambda: len(cluster.states()) == 2, 30, "the controller answers")
+        reports.finish()
+        self.assertEqual(srun.wait(40), 0)
+        self.assertEqual(len(reports.rounds()), 1)
+
+
+if __name__ == "__main__":
+    cases.main()
