@@ -20,7 +20,7 @@ constexpr std::size_t kMaxUnsent = 4UL * 1024 * 1024;
 
 // Plain IPv4 also for a connection of an IPv6 socket, and without the name of an interface, which
 // means nothing on another machine.
-std::string address_text(asio::ip::address address) {
+std::string address_text(const asio::ip::address& address) {
   if (!address.is_v6()) return address.to_string();
   auto v6 = address.to_v6();
   if (v6.is_v4_mapped()) return asio::ip::make_address_v4(asio::ip::v4_mapped, v6).to_string();
@@ -181,7 +181,7 @@ void CoordinatorLine::on_lost(const AttemptPtr& attempt, const std::string& why)
   if (!attempt->over) fail(attempt, NoAnswer::alien, "took the connection, then: " + why);
 }
 
-void CoordinatorLine::fail(const AttemptPtr& attempt, NoAnswer reason, std::string what) {
+void CoordinatorLine::fail(const AttemptPtr& attempt, NoAnswer reason, const std::string& what) {
   attempt->over = true;
   if (attempt->connection) attempt->connection->close();
   error_code ignored;

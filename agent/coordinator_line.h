@@ -65,7 +65,8 @@ class CoordinatorLine : public std::enable_shared_from_this<CoordinatorLine> {
   void on_lost(const AttemptPtr& attempt, const std::string& why);
   void read_messages(const AttemptPtr& attempt);
   void take(const AttemptPtr& attempt);
-  void fail(const AttemptPtr& attempt, rendezvous::member::NoAnswer reason, std::string what);
+  void fail(const AttemptPtr& attempt, rendezvous::member::NoAnswer reason,
+            const std::string& what);
   void out_of_time();
   void give_up();
   void end(const std::string& why);

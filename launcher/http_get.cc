@@ -105,13 +105,15 @@ Result<std::string> exchange(const Socket& socket, const std::string& where,
           where, std::string("took the connection and broke it (") + std::strerror(error) + ")");
     }
     if (!wait_for(socket.get(), POLLIN, deadline)) {
-      const std::string time = duration_text(limits.answer);
+      std::string why = where;
       if (!answer.empty()) {
-        return Error{Errc::timeout, where + ": its answer was not complete within " + time};
+        why.append(": its answer was not complete within ").append(duration_text(limits.answer));
+        return Error{Errc::timeout, std::move(why)};
       }
-      return Error{Errc::timeout,
-                   where + ": took the connection but did not answer within " + time +
-                       "; it is overloaded or stopped, or no coordinator of distrun"};
+      why.append(": took the connection but did not answer within ")
+          .append(duration_text(limits.answer))
+          .append("; it is overloaded or stopped, or no coordinator of distrun");
+      return Error{Errc::timeout, std::move(why)};
     }
   }
 }
@@ -152,9 +154,9 @@ Result<std::string> http_get(const std::string& host, std::uint16_t port, const 
     const auto [socket, problem] = connect_to(*a, limits.connect);
     const std::string where = numeric(*a, port);
     if (problem == 0) {
-      const std::string request = "GET " + path + " HTTP/1.1\r\nHost: " + endpoint +
-                                  "\r\nUser-Agent: distrun/" DISTRUN_VERSION
-                                  "\r\nConnection: close\r\n\r\n";
+      std::string request = "GET ";
+      request.append(path).append(" HTTP/1.1\r\nHost: ").append(endpoint);
+      request += "\r\nUser-Agent: distrun/" DISTRUN_VERSION "\r\nConnection: close\r\n\r\n";
       const auto answer = exchange(socket, where, request, limits);
       if (!answer) return answer.error();
       return body_of(where, path, *answer);

@@ -87,7 +87,9 @@ int watch(const StatusOptions& options) {
       if (!shown) log::warn(shown.error().detail);
       text = shown ? *shown : "";
     } else {
-      text = time_of_day() + "  " + where + "\n\n" + (shown ? *shown : shown.error().detail + "\n");
+      text = time_of_day();
+      text.append("  ").append(where).append("\n\n");
+      text += shown ? *shown : shown.error().detail + "\n";
       text = terminal ? std::string(kClear) + fitted(text) : text + "\n";
     }
     if (!print(text)) return kExitSystem;

@@ -86,7 +86,7 @@ struct Outcome {
   std::string report;              // of the failure, for people; at most kMaxReport bytes
   bool operator==(const Outcome&) const = default;
 };
-inline constexpr std::size_t kMaxReport = 48 * 1024;
+inline constexpr std::size_t kMaxReport = 48UL * 1024;
 
 // ---- agent → coordinator -----------------------------------------------------------------------
 

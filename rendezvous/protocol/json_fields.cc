@@ -131,7 +131,7 @@ std::string FieldWriter::finish() const {
 
 // ---- reader ------------------------------------------------------------------------------------
 
-struct FieldReader::Document {
+struct FieldReader::Document {  // NOLINT(bugprone-exception-escape): its move ends in abort anyway
   struct Place {
     const Json* value;
     std::string name;

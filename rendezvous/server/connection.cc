@@ -125,7 +125,7 @@ void Connection::say_goodbye() {
   socket_.shutdown(Socket::shutdown_send, ignored);
 }
 
-void Connection::lose(std::string why) {
+void Connection::lose(const std::string& why) {
   if (closed_) return;
   const auto callbacks = callbacks_;
   close();

@@ -68,7 +68,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void flush();
   void on_writable(const boost::system::error_code& failure);
   void say_goodbye();
-  void lose(std::string why);
+  void lose(const std::string& why);
 
   Socket socket_;
   Timer timer_;
