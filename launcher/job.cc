@@ -28,10 +28,9 @@ class JobMaker {
   Result<Job> run() {
     using Step = Result<void> (JobMaker::*)();
     // Cheap and general complaints first: who mistypes --nnodes need not hear of the script.
-    for (const Step step :
-         {&JobMaker::refuse_what_cannot_be, &JobMaker::workers, &JobMaker::program,
-          &JobMaker::placement, &JobMaker::environment, &JobMaker::stopping, &JobMaker::output,
-          &JobMaker::nodes}) {
+    for (const Step step : {&JobMaker::refuse_what_cannot_be, &JobMaker::workers,
+                            &JobMaker::program, &JobMaker::placement, &JobMaker::environment,
+                            &JobMaker::stopping, &JobMaker::output, &JobMaker::nodes}) {
       if (const auto done = (this->*step)(); !done) return done.error();
     }
     return std::move(job_);
@@ -62,10 +61,10 @@ class JobMaker {
     if (rank != 0 && !options_.standalone && options_.backend == Backend::fixed &&
         rank >= options_.max_nodes) {
       return wrong("--node-rank: " + std::to_string(rank) + ", but a job of " +
-                   (options_.max_nodes == 1 ? "one node has only node rank 0"
-                                            : std::to_string(options_.max_nodes) +
-                                                  " nodes has node ranks 0 to " +
-                                                  std::to_string(options_.max_nodes - 1)));
+                   (options_.max_nodes == 1
+                        ? "one node has only node rank 0"
+                        : std::to_string(options_.max_nodes) + " nodes has node ranks 0 to " +
+                              std::to_string(options_.max_nodes - 1)));
     }
     if (options_.event_log_handler != "null") {
       warn("--event-log-handler: " + quote(options_.event_log_handler) +
@@ -235,8 +234,9 @@ class JobMaker {
                    ": with static the number of nodes is fixed; use --rdzv-backend c10d");
     }
     if (options_.rdzv_id && options_.rdzv_id->empty()) {
-      return wrong("--rdzv-id: empty asks for a fresh name, and each node would make its own; give "
-                   "all nodes the same");
+      return wrong(
+          "--rdzv-id: empty asks for a fresh name, and each node would make its own; give "
+          "all nodes the same");
     }
     agent::RemoteRendezvousOptions nodes;
     if (options_.endpoint) {
