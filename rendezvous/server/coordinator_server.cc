@@ -158,8 +158,8 @@ void CoordinatorServer::Impl::admit(Socket socket, const tcp::endpoint& peer) {
                                    log::debug("a connection ended before it said what it is",
                                               {{"peer", text}, {"reason", why}});
                                  }});
-  connection->set_deadline(options_.first_words_within,
-                           "silent for " + duration_text(options_.first_words_within));
+  connection->set_deadline(options_.first_byte_within,
+                           "silent for " + duration_text(options_.first_byte_within));
   connection->start();
 }
 
@@ -175,6 +175,7 @@ void CoordinatorServer::Impl::welcome(const std::shared_ptr<Connection>& connect
         const auto known = held.lock();
         if (self && known) self->welcome(known, first + std::string(more));
       };
+      connection->set_deadline(options_.first_words_within, "said only half of what it is");
       return connection->set_callbacks({.received = std::move(rest), .lost = {}});
     }
     case Speaker::agent:

@@ -164,6 +164,7 @@ TEST_F(CoordinatorServerTest, GarbageInAJobIsALossOfThatMember) {
 
 TEST_F(CoordinatorServerTest, WhoSaysNothingOrOnlyHalfOfItIsClosed) {
   CoordinatorServerOptions options;
+  options.first_byte_within = milliseconds(100);
   options.first_words_within = milliseconds(100);
   ServedCoordinator server(options);
   server.start();
