@@ -90,7 +90,11 @@ int watch(const StatusOptions& options) {
       text = time_of_day();
       text.append("  ").append(where).append("\n\n");
       text += shown ? *shown : shown.error().detail + "\n";
-      text = terminal ? std::string(kClear) + fitted(text) : text + "\n";
+      if (terminal) {
+        text = std::string(kClear).append(fitted(text));
+      } else {
+        text += "\n";
+      }
     }
     if (!print(text)) return kExitSystem;
     ::sleep(1);
