@@ -45,6 +45,7 @@ Result<CommandResult> run_command(const std::vector<std::string>& argv, Duration
   ::posix_spawn_file_actions_adddup2(&actions, ends[1], 1);
   if (!show_errors) ::posix_spawn_file_actions_addopen(&actions, 2, "/dev/null", O_WRONLY, 0);
   std::vector<char*> words;
+  words.reserve(argv.size() + 1);
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   pid_t pid = 0;
