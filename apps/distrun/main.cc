@@ -9,6 +9,7 @@
 #include "launcher/slurm_commands.h"
 #include "launcher/slurm_step.h"
 #include "launcher/status.h"
+#include "launcher/submit.h"
 #include "runtime/base/log.h"
 
 #include <cstdio>
@@ -47,6 +48,9 @@ int real_main(int argc, char** argv) {
   const std::vector<std::string_view> arguments(argv + (argc > 0), argv + argc);
   if (!arguments.empty() && arguments.front() == "status") {
     return run_status(std::span(arguments).subspan(1), environment);
+  }
+  if (!arguments.empty() && arguments.front() == "submit") {
+    return run_submit(std::span(arguments).subspan(1), environment);
   }
   const auto options = parse_options(arguments, environment);
   if (!options) return explain(options.error());

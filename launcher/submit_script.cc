@@ -1,0 +1,233 @@
+#include "launcher/submit_script.h"
+
+#include "launcher/text.h"
+
+#include <algorithm>
+#include <array>
+
+namespace distrun::launcher {
+namespace {
+
+Error wrong(std::string text) {
+  return Error{Errc::invalid_argument, std::move(text)};
+}
+
+class Script {
+ public:
+  explicit Script(const SubmitOptions& options) : o_(options) {}
+
+  Result<std::string> run() {
+    if (auto checked = check(); !checked) return checked.error();
+    add("#!/bin/bash");
+    directives();
+    add("");
+    add("set -u");
+    if (!o_.setup.empty()) {
+      add("");
+      add("# Modules, environments: what is set here, all nodes have.");
+      add(". " + shell_word(o_.setup));
+    }
+    if (o_.requeue) stop_and_requeue();
+    start();
+    wait();
+    finish();
+    return std::move(text_);
+  }
+
+ private:
+  void add(std::string_view line) { text_.append(line).append("\n"); }
+
+  bool elastic() const { return o_.spares > 0 || (o_.min_nodes > 0 && o_.min_nodes < o_.nodes); }
+
+  Result<void> check() const {
+    const std::array texts{std::pair{"--partition", &o_.partition}, std::pair{"--time", &o_.time},
+                           std::pair{"--gpus-per-node", &o_.gpus_per_node},
+                           std::pair{"--job-name", &o_.job_name},
+                           std::pair{"--log-dir", &o_.log_dir}};
+    for (const auto& [name, value] : texts) {
+      if (auto fine = check_directive(name, *value); !fine) return fine;
+    }
+    for (const std::string& option : o_.slurm) {
+      if (!option.starts_with('-')) {
+        return wrong("--slurm: not an option of sbatch such as --account=physics: " +
+                     quote(option));
+      }
+      if (auto fine = check_directive("--slurm", option); !fine) return fine;
+    }
+    if (o_.command.empty()) return wrong("nothing to run: put -- and a program behind the options");
+    if (o_.min_nodes > o_.nodes) return wrong("--min-nodes: more than --nodes");
+    if (o_.requeue && o_.time.empty()) {
+      return wrong("--requeue: needs --time, before whose end the job is stopped and requeued");
+    }
+    if (!o_.save_signal.empty() && !o_.requeue) {
+      return wrong("--save-signal: only with --requeue");
+    }
+    if (!o_.save_signal.empty() && o_.save_signal != "USR1" && o_.save_signal != "USR2") {
+      return wrong("--save-signal: neither USR1 nor USR2: " + quote(o_.save_signal));
+    }
+    return {};
+  }
+
+  // A line of the script that is not shell.
+  static Result<void> check_directive(std::string_view name, std::string_view value) {
+    const bool fine = std::all_of(value.begin(), value.end(),
+                                  [](char c) { return c >= ' ' && c != 127 && c != '"'; });
+    if (fine) return {};
+    return wrong(std::string(name) + ": no quotes and no control characters: " + quote(value));
+  }
+
+  void directive(std::string_view name, std::string_view value = {}) {
+    std::string line = "#SBATCH " + std::string(name);
+    if (!value.empty()) {
+      const bool spaced = value.find(' ') != value.npos;
+      line += "=" + (spaced ? "\"" + std::string(value) + "\"" : std::string(value));
+    }
+    add(line);
+  }
+
+  void directives() {
+    std::string name = o_.job_name;
+    if (name.empty()) name = o_.command.front().substr(o_.command.front().rfind('/') + 1);
+    directive("--job-name", printable(name));
+    directive("--nodes", std::to_string(o_.nodes + o_.spares));
+    add("# One distrun on each node; it starts the node's workers.");
+    directive("--ntasks-per-node", "1");
+    if (o_.cpus_per_node > 0) directive("--cpus-per-task", std::to_string(o_.cpus_per_node));
+    if (!o_.gpus_per_node.empty()) directive("--gpus-per-node", o_.gpus_per_node);
+    if (!o_.partition.empty()) directive("--partition", o_.partition);
+    if (!o_.time.empty()) directive("--time", o_.time);
+    directive("--output", output_path(o_));
+    if (elastic()) {
+      add("# A dead node does not end the job.");
+      directive("--no-kill");
+    }
+    if (o_.requeue) {
+      directive("--requeue");
+      add("# Started again, it goes on in the same output.");
+      directive("--open-mode", "append");
+      add("# So many seconds before the time limit this script gets USR1 (SLURM: up to 60 "
+          "earlier).");
+      directive("--signal", "B:USR1@" + std::to_string(o_.notice));
+    }
+    for (const std::string& option : o_.slurm) directive(option);
+  }
+
+  void stop_and_requeue() {
+    add("");
+    add("# On USR1 the workers are asked to stop, with time to save what they have, and the job "
+        "is");
+    add("# requeued.  To try it out: scancel --batch --signal=USR1 JOB");
+    add("asked_to_stop=");
+    add("stop() {");
+    add("  asked_to_stop=yes");
+    add("  echo \"job $SLURM_JOB_ID: stops for a requeue\" >&2");
+    if (!o_.save_signal.empty()) {
+      const int pause = std::max(1, o_.notice / 2);
+      add("  # \"Save now\"; who is still there later is told to stop.");
+      add("  scancel --signal=" + o_.save_signal + " \"$SLURM_JOB_ID\"");
+      add("  (sleep " + std::to_string(pause) +
+          "; scancel --signal=TERM \"$SLURM_JOB_ID\") > /dev/null 2>&1 &");
+    } else {
+      add("  # To the tasks alone: distrun gives its workers SIGTERM and their time.");
+      add("  scancel --signal=TERM \"$SLURM_JOB_ID\"");
+    }
+    add("}");
+    add("trap stop USR1");
+  }
+
+  void start() {
+    add("");
+    add("# scancel and the time limit: SLURM signals the nodes itself, this script only waits.");
+    add("cancelled=");
+    add("trap 'cancelled=yes' TERM");
+    add("");
+    std::string srun = "srun --ntasks-per-node=1";
+    if (o_.cpus_per_node > 0) srun += " --cpus-per-task=" + std::to_string(o_.cpus_per_node);
+    // Its default would be SIGKILL to the others; distrun stops them itself, with their grace.
+    srun += " --kill-on-bad-exit=0";
+    if (elastic()) srun += " --no-kill";
+    add("# Which nodes, who they are and where they meet, distrun takes from SLURM.");
+    add(srun + " \\");
+    std::string line =
+        "  " + shell_word(o_.launcher) + " --nproc-per-node " + shell_word(o_.nproc_per_node);
+    if (elastic()) {
+      const int least = o_.min_nodes > 0 ? o_.min_nodes : o_.nodes;
+      line += " --nnodes " + std::to_string(least) + ":" + std::to_string(o_.nodes);
+    }
+    if (o_.max_restarts > 0) line += " --max-restarts " + std::to_string(o_.max_restarts);
+    if (o_.requeue) {
+      // Half of it may pass before the workers are told to stop; some remains for the requeue.
+      const int whole = o_.save_signal.empty() ? o_.notice : o_.notice / 2;
+      line += " --shutdown-timeout " + std::to_string(std::max(1, whole - whole / 5));
+    }
+    if (!o_.log_dir.empty()) {
+      line += " --tee 3 --log-dir " + shell_word(o_.log_dir) + "/\"$SLURM_JOB_ID\"";
+    }
+    for (const std::string& option : o_.launcher_options) line += " " + shell_word(option);
+    add(line + " \\");
+    std::string command = "  ";
+    for (const std::string& word : o_.command) {
+      if (command.size() > 2) command += " ";
+      command += shell_word(word);
+    }
+    add(command + " &");
+    add("srun=$!");
+  }
+
+  void wait() {
+    add("");
+    add("# A signal ends `wait` early.");
+    add("while kill -0 \"$srun\" 2> /dev/null; do wait \"$srun\"; done");
+    add("wait \"$srun\"");
+    add("status=$?");
+  }
+
+  void finish() {
+    add("");
+    if (o_.requeue) {
+      add("# 0: all is done.  143: stopped by SIGTERM.  75: a worker saved and asks to be started "
+          "again,");
+      add("# or the nodes did not find together in time.  Anything else would fail again: it is "
+          "not requeued.");
+      add("again=");
+      add("if [ \"$status\" = 75 ] || { [ -n \"$asked_to_stop\" ] && [ \"$status\" = 143 ]; }; "
+          "then again=yes; fi");
+      add("if [ -n \"$again\" ] && [ -z \"$cancelled\" ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt " +
+          std::to_string(o_.max_requeues) + " ]; then");
+      add("  echo \"job $SLURM_JOB_ID: requeued (status $status)\" >&2");
+      add("  scontrol requeue \"$SLURM_JOB_ID\" && exit 0");
+      add("fi");
+    }
+    add("exit \"$status\"");
+  }
+
+  const SubmitOptions& o_;
+  std::string text_;
+};
+
+}  // namespace
+
+Result<std::string> to_batch_script(const SubmitOptions& options) {
+  return Script(options).run();
+}
+
+std::string output_path(const SubmitOptions& options) {
+  return options.log_dir.empty() ? "slurm-%j.out" : options.log_dir + "/%j.out";
+}
+
+std::string shell_word(std::string_view text) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./:=@%+,-";
+  if (!text.empty() && text.find_first_not_of(kPlain) == text.npos) return std::string(text);
+  std::string word = "'";
+  for (const char c : text) {
+    if (c == '\'') {
+      word += "'\\''";
+    } else {
+      word += c;
+    }
+  }
+  return word + "'";
+}
+
+}  // namespace distrun::launcher
