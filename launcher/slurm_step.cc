@@ -99,6 +99,11 @@ class Placer {
       place_.notes.push_back(name + ": a part of a job of more nodes");
       return place_;
     }
+    // More nodes than take part: a spare has no rank until it takes a lost node's.
+    if (!given_.node_rank && result.backend == Backend::c10d &&
+        step.node_rank >= result.max_nodes) {
+      result.node_rank.reset();
+    }
     if (!result.rdzv_id) result.rdzv_id = rendezvous_id(step);
     if (!says_meeting_place()) {
       if (auto done = meet_at_first_node(step, name); !done) return done.error();

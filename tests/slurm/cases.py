@@ -22,6 +22,15 @@ class SlurmTest(jobs.ClusterTest):
             self.skipTest(str(why))
         return self._slurm
 
+    def run(self, result=None):
+        result = result or self.defaultTestResult()
+        before = len(result.failures) + len(result.errors)
+        super().run(result)
+        if len(result.failures) + len(result.errors) > before:
+            for path in [hosts.FOLDER / "job.out", *hosts.FOLDER.glob("logs/*.out")]:
+                if path.exists():
+                    print(f"---- {path}\n{path.read_text()[-6000:]}", file=sys.stderr)
+
     def srun(self, cluster, *options, worker, nodes, srun=(), name="srun", env=None):
         return cluster.start(
             ["srun", f"--nodes={nodes}", "--ntasks-per-node=1", *srun, DISTRUN, *options, *worker], name=name, env=env)  # fmt: skip
