@@ -108,6 +108,23 @@ class Step(cases.SlurmTest):
         wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
         srun.wait(60)
 
+    def test_srun_inside_salloc_is_a_step_like_any(self):
+        cluster = self.cluster(2)
+        reports = self.reports()
+        salloc = cluster.start(["salloc", "--nodes=2", "srun", "-N2", "-n2", cases.DISTRUN, *self.reporting(reports)])
+        self.assertEqual(jobs.ranks(reports.wait_round("h1 h2", seconds=40)), {"h1": 0, "h2": 1})
+        reports.finish()
+        self.assertEqual(salloc.wait(30), 0)
+
+    def test_a_heterogeneous_step_is_one_job(self):
+        cluster = self.cluster(3)
+        reports = self.reports()
+        command = [cases.DISTRUN, *self.reporting(reports)]
+        srun = cluster.start(["srun", "-N1", "-n1", *command, ":", "-N2", "-n2", *command])
+        self.assertEqual(jobs.ranks(reports.wait_round("h1 h2 h3", seconds=40)), {"h1": 0, "h2": 1, "h3": 2})
+        reports.finish()
+        self.assertEqual(srun.wait(30), 0)
+
     def test_the_controller_may_restart_under_a_job(self):
         cluster = self.cluster(2)
         reports = self.reports()
