@@ -58,7 +58,6 @@ class Submit(cases.SlurmTest):
         self.assertEqual(len(last[0]), 1, self.output(undisturbed))
         self.assertEqual(last[0], last[1], self.output(job))
         self.assertRegex(self.output(job), r"requeued \(status 143\)")
-        print(self.output(job))
         self.assert_nothing_is_left(cluster)
 
     def test_what_would_fail_again_is_not_requeued(self):
@@ -66,6 +65,35 @@ class Submit(cases.SlurmTest):
         job = self.submit(cluster, "--nodes", 2, "--time", 10, "--requeue", worker=["/no/such/program"])
         self.assertEqual(cluster.wait_job(job, "FAILED")["ExitCode"], "127:0")
         self.assertEqual(cluster.job(job)["Restarts"], "0")
+
+    def test_a_worker_that_saves_on_usr1_is_started_again(self):
+        cluster = self.cluster(2)
+        worker = hosts.FOLDER / "worker.sh"
+        worker.write_text(f"trap 'exit 75' USR1; : > {hosts.FOLDER}/ready.$RANK; while :; do sleep 0.1; done")
+        job = self.submit(cluster, "--nodes", 2, "--time", 10, "--requeue", "--save-signal", "USR1", worker=["sh", worker])
+        wait_until(lambda: all((hosts.FOLDER / f"ready.{rank}").exists() for rank in (0, 1)), 40, "workers run")
+        cluster.ask("scancel", "--batch", "--signal=USR1", job)
+        wait_until(lambda: cluster.job(job).get("Restarts") == "1", 30, lambda: cluster.job(job))
+        self.assertRegex(self.output(job), r"requeued \(status 75\)")
+
+    def test_a_cancelled_job_is_not_requeued(self):
+        cluster = self.cluster(2)
+        reports = self.reports()
+        job = self.submit(cluster, "--nodes", 2, "--time", 10, "--requeue", worker=self.reporting(reports))
+        reports.wait_round("h1 h2", seconds=40)
+        cluster.ask("scancel", job)
+        cluster.wait_job(job, "CANCELLED")
+        self.assertEqual(cluster.job(job)["Restarts"], "0")
+        self.assert_nothing_is_left(cluster)
+
+    def test_tasks_of_an_array_are_jobs_of_their_own(self):
+        cluster = self.cluster(2)
+        job = self.submit(
+            cluster, "--slurm=--array=0-1", "--slurm=--output=/run/lab/array.%a",
+            worker=["sh", "-c", "echo task $SLURM_ARRAY_TASK_ID of size $WORLD_SIZE"])  # fmt: skip
+        for task in (0, 1):
+            path = hosts.FOLDER / f"array.{task}"
+            wait_until(lambda: path.exists() and f"task {task} of size 1" in path.read_text(), 40, f"task {task} of {job}")
 
     def test_template_single_node(self):
         cluster = self.cluster(1)
