@@ -20,9 +20,21 @@ void say(const Happening& happening) {
 
 }  // namespace
 
-Result<std::unique_ptr<Daemon>> Daemon::start(boost::asio::io_context& io, const Options& options) {
+Result<std::unique_ptr<Daemon>> Daemon::start(boost::asio::io_context& io, const Options& options,
+                                              std::function<void()> on_failure) {
   std::unique_ptr<Daemon> daemon(new Daemon());
-  if (!options.state.empty()) {
+  const bool replicated = etcd::is_etcd(options.state);
+  if (!replicated && !options.advertise.empty()) {
+    return Error{Errc::invalid_argument, "--advertise: only with --state etcd://…"};
+  }
+  etcd::ReplicaOptions replica;
+  if (replicated) {
+    auto cluster = etcd::parse_cluster(options.state);
+    if (!cluster) return cluster.error();
+    replica.cluster = std::move(*cluster);
+    replica.advertise = options.advertise;
+    replica.on_failure = std::move(on_failure);
+  } else if (!options.state.empty()) {
     auto journal = Journal::open(options.state);
     if (!journal) return journal.error();
     daemon->journal_ = std::move(*journal);
@@ -31,6 +43,13 @@ Result<std::unique_ptr<Daemon>> Daemon::start(boost::asio::io_context& io, const
     auto events = EventFile::open(options.events);
     if (!events) return events.error();
     daemon->events_ = std::move(*events);
+  }
+  if (replicated) {
+    replica.server = daemon->server_options(options);
+    auto started = etcd::Replica::start(io, std::move(replica));
+    if (!started) return started.error();
+    daemon->replica_ = std::move(*started);
+    return daemon;
   }
   auto server = CoordinatorServer::listen(io, daemon->server_options(options));
   if (!server) return server.error();

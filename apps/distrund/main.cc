@@ -32,17 +32,21 @@ int main(int argc, char** argv) try {
   allow_many_connections();
 
   boost::asio::io_context io(1);
-  auto running = daemon::Daemon::start(io, *options);
+  boost::asio::signal_set signals(io, SIGINT, SIGTERM);
+  auto running = daemon::Daemon::start(io, *options, [&] {
+    exit_code = daemon::kCannotListen;
+    signals.cancel();
+  });
   if (!running) {
     log::error(running.error().detail);
     return running.error().code == Errc::invalid_argument ? daemon::kUsage : daemon::kCannotListen;
   }
   log::info("listening on " + (*running)->endpoint());
 
-  boost::asio::signal_set signals(io, SIGINT, SIGTERM);
+  exit_code = daemon::kStopped;
   signals.async_wait([&](const boost::system::error_code&, int) { (*running)->close(); });
   io.run();
-  return daemon::kStopped;
+  return exit_code;
 } catch (const std::exception& fault) {
   distrun::log::error(fault.what());
   return distrun::daemon::kInternal;

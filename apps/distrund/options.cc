@@ -23,10 +23,15 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--host", options.host, "IPv4 or IPv6 address to listen on; no names")
       ->capture_default_str();
   app.add_option("--port", options.port, "0: any free port")->capture_default_str();
-  app.add_option("--state", options.state,
-                 "Folder for what must outlive this process: after a restart, jobs go on where "
-                 "they were")
-      ->type_name("FOLDER");
+  app.add_option(
+         "--state", options.state,
+         "What must outlive this process: after a restart, jobs go on where they were.  A "
+         "folder; or\netcd://H1:2379,H2:2379,H3:2379[/PREFIX], then of several distrund one "
+         "leads, and another\ntakes over when it is lost (docs/etcd.md)")
+      ->type_name("FOLDER|etcd://…");
+  app.add_option("--advertise", options.advertise,
+                 "With etcd: where agents reach this distrund, if that is not --host and --port")
+      ->type_name("ADDRESS[:PORT]");
   app.add_option("--events", options.events,
                  "File to which what happens is appended, as JSON lines (docs/events.md)")
       ->type_name("FILE");

@@ -19,8 +19,9 @@ inline constexpr int kCannotListen = 71;
 struct Options {
   std::string host = "127.0.0.1";
   std::uint16_t port = 29400;
-  std::string state;   // folder of the journal; empty: none
-  std::string events;  // file; empty: none
+  std::string state;      // folder of the journal, or etcd://…; empty: none
+  std::string advertise;  // with etcd: where agents reach this one; empty: host and port
+  std::string events;     // file; empty: none
   std::size_t max_memory = 4UL * 1024 * 1024 * 1024;
   log::Options log;
 };

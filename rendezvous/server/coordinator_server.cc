@@ -66,6 +66,11 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
 
   // Between the core and the world.
   void feed(Event event);
+  void run_inbox();
+  bool may_act() const { return !options_.may_act || options_.may_act(Clock::now()); }
+  void carry_out(const Effect& effect);
+  void on_saved();
+  void release();
   void apply(const Send& send);
   void apply(const Drop& drop);
   void apply(const Save& save);
@@ -87,6 +92,9 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
   std::unordered_map<int, std::shared_ptr<AgentSession>> agents_;
   std::deque<Event> inbox_;
   bool busy_ = false;
+  // From a record that is not durable yet on: what follows it, with the time of its event.
+  std::deque<std::pair<Effect, TimePoint>> held_;
+  int saved_ = 0;  // so many of the records in held_ are durable
   std::optional<TimePoint> armed_for_;
   bool closed_ = false;
   bool reports_address_ = false;
@@ -113,6 +121,7 @@ void CoordinatorServer::Impl::close() {
   if (std::exchange(closed_, true)) return;
   timer_.cancel();
   inbox_.clear();
+  held_.clear();
   auto agents = std::move(agents_);
   for (const auto& [id, session] : agents) session->close();
   auto connections = std::move(connections_);
@@ -252,19 +261,59 @@ HttpAnswer CoordinatorServer::Impl::page(std::string_view target) const {
 void CoordinatorServer::Impl::feed(Event event) {
   if (closed_) return;
   inbox_.push_back(std::move(event));
-  if (busy_) return;  // an effect fed us: the loop below will come to it
+  if (!busy_) run_inbox();  // else an effect fed us: the loop will come to it
+}
+
+void CoordinatorServer::Impl::run_inbox() {
   const auto self = shared_from_this();
   busy_ = true;
   while (!inbox_.empty()) {
+    if (!may_act()) inbox_.clear();
+    if (inbox_.empty()) break;
     const Event next = std::move(inbox_.front());
     inbox_.pop_front();
     now_ = Clock::now();
     if (options_.on_input) options_.on_input(next, now_);
-    for (const Effect& effect : coordinator_.handle(next, now_))
-      std::visit([this](const auto& held) { apply(held); }, effect);
+    for (const Effect& effect : coordinator_.handle(next, now_)) carry_out(effect);
   }
   busy_ = false;
   rearm();
+}
+
+void CoordinatorServer::Impl::carry_out(const Effect& effect) {
+  const auto* save = std::get_if<Save>(&effect);
+  const bool waits = save != nullptr && options_.save_async;
+  if (held_.empty() && !waits) return std::visit([this](const auto& e) { apply(e); }, effect);
+  held_.emplace_back(effect, now_);
+  if (!waits) return;
+  options_.save_async(save->record, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->on_saved();
+  });
+}
+
+void CoordinatorServer::Impl::on_saved() {
+  if (closed_) return;
+  const auto self = shared_from_this();
+  ++saved_;
+  busy_ = true;
+  if (may_act()) release();
+  busy_ = false;
+  if (!closed_) run_inbox();
+}
+
+void CoordinatorServer::Impl::release() {
+  while (!held_.empty()) {
+    const bool is_record = std::holds_alternative<Save>(held_.front().first);
+    if (is_record && saved_ == 0) return;
+    const auto [effect, at] = std::move(held_.front());
+    held_.pop_front();
+    now_ = at;
+    if (is_record) {
+      --saved_;
+    } else {
+      std::visit([this](const auto& e) { apply(e); }, effect);
+    }
+  }
 }
 
 void CoordinatorServer::Impl::apply(const Send& send) {

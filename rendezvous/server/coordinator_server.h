@@ -53,6 +53,13 @@ struct CoordinatorServerOptions {
   // Durable when it returns.  After an error, which is logged, the job goes on.
   std::function<Result<void>(const Record& record)> save{};
   std::function<Result<void>(const std::string& job)> forget{};
+  // Instead of `save`, for what is durable only a while later: calls `saved` then, once, in the
+  // order of the calls, and not from within.  What follows the record waits for it; the core hears
+  // on meanwhile.  Whoever keeps it for good without an answer must close the server.
+  std::function<void(const Record& record, std::function<void()> saved)> save_async{};
+  // Asked before the core hears of an event and before what waited is carried out.  False: neither
+  // happens, nor is made up for later; the server is about to be closed.
+  std::function<bool(TimePoint now)> may_act{};
   // What the core is told, just before: on_start once, then every event.
   std::function<void(const std::vector<Record>& records, TimePoint now)> on_start{};
   std::function<void(const Event& event, TimePoint now)> on_input{};

@@ -1,0 +1,329 @@
+#include "rendezvous/etcd/core/leader.h"
+
+#include "rendezvous/etcd/core/store.h"
+#include "runtime/base/check.h"
+
+#include <algorithm>
+
+namespace distrun::rendezvous::etcd {
+
+using namespace leader;
+
+std::string_view to_string(LeaderPhase phase) {
+  switch (phase) {
+    case LeaderPhase::idle:
+      return "idle";
+    case LeaderPhase::looking:
+      return "looking";
+    case LeaderPhase::following:
+      return "following";
+    case LeaderPhase::granting:
+      return "granting";
+    case LeaderPhase::campaigning:
+      return "campaigning";
+    case LeaderPhase::loading:
+      return "loading";
+    case LeaderPhase::leading:
+      return "leading";
+    case LeaderPhase::resigned:
+      return "resigned";
+  }
+  return "?";
+}
+
+EtcdLeader::EtcdLeader(LeaderLimits limits) : limits_(std::move(limits)) {}
+
+Effects EtcdLeader::handle(const Event& event, TimePoint now) {
+  DISTRUN_CHECK(now >= now_);
+  now_ = now;
+  // First of all: what comes now may have waited while this process was paused.
+  if (holds_key() && now_ >= acts_until_) {
+    lose("etcd has not confirmed the lease in time, or this process was paused; another may lead");
+  }
+  std::visit([this](const auto& e) { on(e); }, event);
+  settle();
+  return std::exchange(out_, {});
+}
+
+bool EtcdLeader::acts(TimePoint now) const {
+  return phase_ == LeaderPhase::leading && now < acts_until_;
+}
+
+std::optional<TimePoint> EtcdLeader::next_deadline() const {
+  std::optional<TimePoint> next;
+  const auto at = [&](const std::optional<TimePoint>& time) {
+    if (time) next = next ? std::min(*next, *time) : *time;
+  };
+  if (phase_ == LeaderPhase::resigned) return resigned_by_;
+  if (holds_key()) at(acts_until_);
+  if (keep_alive_ask_ == 0) at(keep_alive_at_);
+  at(retry_at_);
+  at(look_at_);
+  return next;
+}
+
+// ---- events ------------------------------------------------------------------------------------
+
+void EtcdLeader::on(const Start&) {
+  DISTRUN_CHECK(phase_ == LeaderPhase::idle);
+  look();
+}
+
+void EtcdLeader::on(const Answered& answered) {
+  if (answered.number == revoke_ask_ && phase_ == LeaderPhase::resigned) {
+    resigned_by_ = now_;
+    return;
+  }
+  if (answered.number == keep_alive_ask_ && keep_alive_ask_ != 0) {
+    keep_alive_ask_ = 0;
+    if (const auto* kept = std::get_if<KeptAlive>(&answered.answer)) return on_answer(*kept);
+    if (const auto* failed = std::get_if<Failed>(&answered.answer)) trouble(failed->why);
+    keep_alive_at_ = now_ + Duration(std::chrono::seconds(ttl_seconds_)) / 10;
+    return;
+  }
+  if (answered.number != pending_ || pending_ == 0) return;  // nobody waits for it any more
+  pending_ = 0;
+  std::visit([this](const auto& answer) { on_answer(answer); }, answered.answer);
+}
+
+void EtcdLeader::on(const Changed& changed) {
+  if (changed.watch != watch_ || watch_ == 0) return;
+  if (holds_key()) {
+    if (!changed.now || changed.now->create_revision != revision_) {
+      lose(changed.now ? changed.now->value + " leads now" : limits_.keys.leader() + " is gone");
+    }
+    return;
+  }
+  if (phase_ != LeaderPhase::following) return;
+  if (changed.now) return direct(changed.now);
+  grant();
+}
+
+void EtcdLeader::on(const Deaf& deaf) {
+  if (deaf.watch != watch_ || watch_ == 0) return;
+  watch_ = 0;
+  retry_at_ = now_ + limits_.pause;
+}
+
+void EtcdLeader::on(const Disowned& disowned) {
+  if (holds_key()) lose(disowned.why);
+}
+
+void EtcdLeader::on(const Resign&) {
+  if (phase_ == LeaderPhase::resigned) return;
+  if (phase_ == LeaderPhase::leading) out_.push_back(Halt{"it was told to stop"});
+  pending_ = keep_alive_ask_ = 0;
+  keep_alive_at_.reset();
+  retry_at_.reset();
+  look_at_.reset();
+  watch_ = 0;
+  out_.push_back(Unwatch{});
+  enter(LeaderPhase::resigned);
+  resigned_by_ = now_;
+  if (lease_ == 0) return;
+  resigned_by_ = now_ + limits_.resigning;
+  revoke_ask_ = ask(Revoke{std::exchange(lease_, 0)}, limits_.resigning);
+}
+
+// ---- answers -----------------------------------------------------------------------------------
+
+void EtcdLeader::on_answer(const Granted& granted) {
+  if (phase_ != LeaderPhase::granting) return;
+  lease_ = granted.lease;
+  ttl_seconds_ = granted.ttl_seconds;
+  acts_until_ = sent_ + sure_for(ttl_seconds_);
+  campaign();
+}
+
+void EtcdLeader::on_answer(const KeptAlive& kept) {
+  if (!holds_key()) return;
+  if (kept.ttl_seconds <= 0) return lose("etcd has ended the lease");
+  acts_until_ = std::max(acts_until_, sent_ + sure_for(kept.ttl_seconds));
+  said_.clear();
+}
+
+void EtcdLeader::on_answer(const Found& found) {
+  if (phase_ == LeaderPhase::loading) return take_page(found);
+  if (phase_ != LeaderPhase::looking && phase_ != LeaderPhase::following) return;
+  said_.clear();
+  if (found.keys.empty()) return grant();
+  follow(found.keys.front(), found.revision);
+}
+
+void EtcdLeader::on_answer(const Transacted& done) {
+  if (phase_ != LeaderPhase::campaigning) return;
+  if (done.succeeded) return won(done.revision);
+  const auto key = std::find_if(done.keys.begin(), done.keys.end(), [this](const KeyValue& entry) {
+    return entry.key == limits_.keys.leader();
+  });
+  if (key == done.keys.end()) return look();  // it went between
+  if (key->value == own_value() && key->lease == lease_) {
+    return won(key->create_revision);  // an earlier try was carried out
+  }
+  give_back();
+  follow(*key, done.revision);
+}
+
+void EtcdLeader::on_answer(const Failed& failed) {
+  trouble(failed.why);
+  if (holds_key()) return lose(failed.why);
+  retry_at_ = now_ + limits_.pause;
+  if (phase_ == LeaderPhase::following) return;  // the leader may have a better way to etcd
+  enter(LeaderPhase::looking);
+  give_back();
+  direct(std::nullopt);
+}
+
+// ---- what follows ------------------------------------------------------------------------------
+
+void EtcdLeader::settle() {
+  if (phase_ == LeaderPhase::resigned) {
+    if (resigned_by_ && now_ >= *resigned_by_) {
+      resigned_by_.reset();
+      out_.push_back(Resigned{});
+    }
+    return;
+  }
+  if (retry_at_ && now_ >= *retry_at_) {
+    retry_at_.reset();
+    if (holds_key()) {
+      if (watch_ == 0) watch(revision_ + 1);
+    } else if (pending_ == 0) {
+      look();
+    }
+  }
+  if (look_at_ && now_ >= *look_at_ && phase_ == LeaderPhase::following && pending_ == 0) look();
+  if (holds_key() && keep_alive_ask_ == 0 && keep_alive_at_ && now_ >= *keep_alive_at_) {
+    // One at a time: the time at which an answered one was sent is then known.
+    sent_ = now_;
+    keep_alive_at_ = now_ + Duration(std::chrono::seconds(ttl_seconds_)) / 5;
+    keep_alive_ask_ = ask(KeepAlive{lease_}, sure_for(ttl_seconds_));
+  }
+}
+
+void EtcdLeader::look() {
+  if (phase_ != LeaderPhase::following) enter(LeaderPhase::looking);
+  look_at_.reset();
+  pending_ = ask(Range{limits_.keys.leader(), {}, 0}, std::chrono::seconds(limits_.ttl_seconds));
+}
+
+void EtcdLeader::grant() {
+  look_at_.reset();
+  watch_ = 0;
+  out_.push_back(Unwatch{});
+  direct(std::nullopt);
+  enter(LeaderPhase::granting);
+  sent_ = now_;
+  pending_ = ask(Grant{limits_.ttl_seconds}, std::chrono::seconds(limits_.ttl_seconds));
+}
+
+void EtcdLeader::campaign() {
+  enter(LeaderPhase::campaigning);
+  const Keys& keys = limits_.keys;
+  Transaction transaction;
+  transaction.conditions.emplace_back(CreatedAt{keys.leader(), 0});
+  transaction.changes.emplace_back(Put{keys.leader(), own_value(), lease_});
+  transaction.changes.emplace_back(Put{keys.sequence(), sequence_text(lease_, 0), LeaseId(0)});
+  transaction.otherwise = {keys.leader()};
+  pending_ = ask(std::move(transaction), sure_for(ttl_seconds_));
+}
+
+void EtcdLeader::won(Revision revision) {
+  revision_ = revision;
+  jobs_.clear();
+  enter(LeaderPhase::loading);
+  if (now_ >= acts_until_) return lose("etcd took longer than the lease to answer");
+  keep_alive_at_ = sent_ + Duration(std::chrono::seconds(ttl_seconds_)) / 5;
+  watch(revision_ + 1);
+  load();
+}
+
+// Nobody but who holds the key writes, so what is read page by page does not change meanwhile.
+void EtcdLeader::load() {
+  Range range;
+  range.key = jobs_.empty() ? limits_.keys.jobs() : jobs_.back().key + '\0';
+  range.end = limits_.keys.jobs_end();
+  range.limit = limits_.page;
+  pending_ = ask(std::move(range), sure_for(ttl_seconds_));
+}
+
+void EtcdLeader::take_page(const Found& found) {
+  jobs_.insert(jobs_.end(), found.keys.begin(), found.keys.end());
+  if (found.more && !found.keys.empty()) return load();
+  said_.clear();
+  enter(LeaderPhase::leading);
+  out_.push_back(Say{Tone::info, "this replica leads, with " + std::to_string(jobs_.size()) +
+                                     " jobs out of etcd"});
+  out_.push_back(Lead{revision_, lease_, std::exchange(jobs_, {})});
+}
+
+void EtcdLeader::follow(const std::optional<KeyValue>& key, Revision revision) {
+  if (phase_ != LeaderPhase::following) enter(LeaderPhase::following);
+  look_at_ = now_ + limits_.look_again;
+  direct(key);
+  if (watch_ == 0) watch(revision + 1);
+}
+
+void EtcdLeader::direct(const std::optional<KeyValue>& key) {
+  std::string endpoint;
+  // Its own, out of a former life: nobody acts under it.
+  if (key && key->value != own_value()) endpoint = key->value.substr(0, key->value.find(' '));
+  if (followed_ == endpoint) return;
+  followed_ = endpoint;
+  if (!endpoint.empty())
+    out_.push_back(Say{Tone::info, endpoint + " leads; this replica stands by"});
+  out_.push_back(Follow{endpoint});
+}
+
+void EtcdLeader::watch(Revision from) {
+  watch_ = ++last_watch_;
+  out_.push_back(Watch{watch_, from});
+}
+
+void EtcdLeader::lose(const std::string& why) {
+  if (phase_ == LeaderPhase::leading) out_.push_back(Halt{why});
+  out_.push_back(Say{Tone::warning, "this replica leads no more: " + why +
+                                        "; it decides nothing, and workers go on"});
+  jobs_.clear();
+  keep_alive_ask_ = 0;
+  keep_alive_at_.reset();
+  retry_at_.reset();
+  watch_ = 0;
+  out_.push_back(Unwatch{});
+  give_back();
+  followed_.reset();
+  direct(std::nullopt);
+  look();
+}
+
+// Nobody waits for the answer: if it is lost, the lease ends by itself.
+void EtcdLeader::give_back() {
+  if (lease_ == 0) return;
+  ask(Revoke{std::exchange(lease_, 0)}, std::chrono::seconds(ttl_seconds_));
+}
+
+int EtcdLeader::ask(Request request, Duration within) {
+  out_.push_back(Ask{++last_ask_, std::move(request), within});
+  return last_ask_;
+}
+
+void EtcdLeader::trouble(const std::string& why) {
+  if (why == said_) return;
+  said_ = why;
+  out_.push_back(Say{Tone::warning, why});
+}
+
+// The time for which a lease is sure to live after it was asked for: etcd's clock may run faster
+// than ours, and a deed takes a moment after acts() was asked.
+Duration EtcdLeader::sure_for(int ttl_seconds) const {
+  return Duration(std::chrono::seconds(ttl_seconds)) * 3 / 4;
+}
+
+void EtcdLeader::enter(LeaderPhase next) {
+  if (next == phase_) return;
+  const std::pair edge{phase_, next};
+  DISTRUN_CHECK(std::find(kLeaderEdges.begin(), kLeaderEdges.end(), edge) != kLeaderEdges.end());
+  phase_ = next;
+}
+
+}  // namespace distrun::rendezvous::etcd

@@ -1,0 +1,94 @@
+#include "rendezvous/etcd/core/store.h"
+
+#include "runtime/base/check.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+namespace distrun::rendezvous::etcd {
+
+std::string sequence_text(LeaseId lease, std::uint64_t number) {
+  return std::to_string(lease) + ":" + std::to_string(number);
+}
+
+EtcdStore::EtcdStore(Keys keys, Revision revision, LeaseId lease)
+    : keys_(std::move(keys)), revision_(revision), lease_(lease) {}
+
+EtcdStore::Ticket EtcdStore::save(const std::string& job, std::string record) {
+  return add(keys_.job(job), std::move(record));
+}
+
+EtcdStore::Ticket EtcdStore::forget(const std::string& job) {
+  return add(keys_.job(job), std::nullopt);
+}
+
+EtcdStore::Ticket EtcdStore::add(std::string key, std::optional<std::string> value) {
+  queue_.push_back({std::move(key), std::move(value), ++last_ticket_});
+  return last_ticket_;
+}
+
+std::optional<Transaction> EtcdStore::next() {
+  if (current_ || queue_.empty()) return std::nullopt;
+  std::map<std::string, std::optional<std::string>> last;  // etcd takes each key once
+  std::size_t bytes = 0;
+  while (!queue_.empty() && last.size() < kMaxChanges) {
+    Queued& front = queue_.front();
+    bytes += front.key.size() + (front.value ? front.value->size() : 0);
+    if (!last.empty() && bytes > kMaxTransactionBytes) break;
+    current_upto_ = front.ticket;
+    last[std::move(front.key)] = std::move(front.value);
+    queue_.pop_front();
+  }
+  Transaction transaction;
+  transaction.conditions.emplace_back(CreatedAt{keys_.leader(), revision_});
+  transaction.conditions.emplace_back(HasValue{keys_.sequence(), sequence_text(lease_, number_)});
+  transaction.changes.emplace_back(
+      Put{keys_.sequence(), sequence_text(lease_, number_ + 1), LeaseId(0)});
+  for (auto& [key, value] : last) {
+    if (value) {
+      transaction.changes.emplace_back(Put{key, std::move(*value), LeaseId(0)});
+    } else {
+      transaction.changes.emplace_back(Delete{key});
+    }
+  }
+  transaction.otherwise = {keys_.leader(), keys_.sequence()};
+  current_ = transaction;
+  return transaction;
+}
+
+EtcdStore::Verdict EtcdStore::answered(const Answer& answer) {
+  DISTRUN_CHECK(current_.has_value());
+  if (const auto* failed = std::get_if<Failed>(&answer)) {
+    if (failed->refused) return Disowned{failed->why};
+    return Again{failed->why};
+  }
+  const auto* done = std::get_if<Transacted>(&answer);
+  DISTRUN_CHECK(done != nullptr);
+  return judge(*done);
+}
+
+EtcdStore::Verdict EtcdStore::judge(const Transacted& done) {
+  const auto find = [&](const std::string& key) {
+    return std::find_if(done.keys.begin(), done.keys.end(),
+                        [&](const KeyValue& entry) { return entry.key == key; });
+  };
+  if (!done.succeeded) {
+    const auto leader = find(keys_.leader());
+    if (leader == done.keys.end() || leader->create_revision != revision_) {
+      return Disowned{leader == done.keys.end() ? keys_.leader() + " is gone"
+                                                : leader->value + " leads now"};
+    }
+    const auto sequence = find(keys_.sequence());
+    if (sequence == done.keys.end() || sequence->value != sequence_text(lease_, number_ + 1)) {
+      return Disowned{"somebody else has written " + keys_.sequence() +
+                      "; give each set of replicas a prefix of its own"};
+    }
+    // An earlier try of this very transaction was carried out.
+  }
+  ++number_;
+  current_.reset();
+  return Kept{current_upto_};
+}
+
+}  // namespace distrun::rendezvous::etcd

@@ -1,0 +1,247 @@
+#include "rendezvous/etcd/gateway/client.h"
+
+#include "rendezvous/etcd/gateway/http_line.h"
+#include "rendezvous/etcd/gateway/json.h"
+#include "runtime/base/check.h"
+
+#include <boost/asio/post.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace distrun::rendezvous::etcd {
+
+namespace asio = boost::asio;
+using boost::system::error_code;
+
+namespace {
+
+// Of one member: what a replica asks at one time.
+constexpr std::size_t kMaxIdle = 4;
+
+// One request, from the first try to its answer.
+struct Call {
+  Call(asio::io_context& io, Request asked) : request(std::move(asked)), timer(io) {}
+  Request request;
+  std::string path;
+  std::string body;
+  TimePoint deadline{};
+  std::function<void(Answer answer)> done;
+  asio::steady_timer timer;
+  std::size_t tries = 0;
+  std::map<std::size_t, std::string> troubles;  // by endpoint, the last of each
+};
+using CallPtr = std::shared_ptr<Call>;
+using LinePtr = std::shared_ptr<HttpLine>;
+
+std::string advice_for(const std::string& error) {
+  if (error.find("user name") != std::string::npos || error.find("token") != std::string::npos) {
+    return "; etcd asks for a user, which cannot be given yet";
+  }
+  if (error.find("too large") != std::string::npos) {
+    return "; raise etcd's --max-request-bytes";
+  }
+  if (error.find("database space exceeded") != std::string::npos) {
+    return "; compact and defragment etcd, then disarm its alarm";
+  }
+  return {};
+}
+
+}  // namespace
+
+class Client::Impl : public std::enable_shared_from_this<Impl> {
+ public:
+  Impl(asio::io_context& io, std::vector<Endpoint> endpoints, ClientLimits limits)
+      : io_(io), endpoints_(std::move(endpoints)), limits_(limits), idle_(endpoints_.size()) {
+    DISTRUN_CHECK(!endpoints_.empty());
+  }
+
+  void ask(Request request, Duration within, std::function<void(Answer)> done) {
+    if (closed_) return;
+    const auto call = std::make_shared<Call>(io_, std::move(request));
+    call->path = path_of(call->request);
+    call->body = body_of(call->request);
+    call->deadline = Clock::now() + within;
+    call->done = std::move(done);
+    calls_.insert(call);
+    asio::post(io_, [self = shared_from_this(), call] { self->attempt(call); });
+  }
+
+  void watch(const std::string& key, Revision from,
+             std::function<void(std::optional<KeyValue>)> changed,
+             std::function<void(std::string)> ended) {
+    unwatch();
+    if (closed_) return;
+    const std::size_t at = current_;
+    watch_ = std::make_shared<HttpLine>(io_, endpoints_[at], limits_.answer_bytes);
+    const auto line = watch_;
+    const auto over = [weak = weak_from_this(), line_of = std::weak_ptr(line),
+                       done = std::move(ended)](std::string why) {
+      const auto self = weak.lock();
+      const auto held = line_of.lock();
+      if (!self || !held || self->watch_ != held) return;
+      self->unwatch();
+      done(std::move(why));
+    };
+    line->stream(
+        std::string(kWatchPath), watch_body(key, from), limits_.one_try * 2,
+        [over, weak = weak_from_this(), line_of = std::weak_ptr(line),
+         hear = std::move(changed)](std::string_view text) {
+          const auto read = watch_line_from(text);
+          if (!read) return over(read.error().detail);
+          for (const auto& change : read->changes) {
+            const auto self = weak.lock();
+            const auto held = line_of.lock();
+            if (!self || !held || self->watch_ != held) return;  // it was ended by who heard
+            hear(change);
+          }
+          if (read->ended) over(*read->ended);
+        },
+        [over, weak = weak_from_this(), at](const HttpLine::Reply& reply) {
+          const auto self = weak.lock();
+          if (self && reply.status == 0) self->leave(at);
+          over(reply.status == 0 ? reply.body : error_from(reply.body));
+        });
+  }
+
+  void unwatch() {
+    if (const auto line = std::exchange(watch_, nullptr)) line->close();
+  }
+
+  void close() {
+    closed_ = true;
+    unwatch();
+    for (const LinePtr& line : std::exchange(busy_, {})) line->close();
+    for (auto& lines : idle_) {
+      for (const LinePtr& line : lines) line->close();
+      lines.clear();
+    }
+    for (const CallPtr& call : std::exchange(calls_, {})) {
+      call->timer.cancel();
+      call->done = nullptr;
+    }
+  }
+
+ private:
+  void attempt(const CallPtr& call) {
+    if (closed_) return;
+    const Duration left = call->deadline - Clock::now();
+    if (left <= Duration::zero()) return give_up(call);
+    const std::size_t at = current_;
+    LinePtr line;
+    if (!idle_[at].empty()) {
+      line = idle_[at].back();
+      idle_[at].pop_back();
+    } else {
+      line = std::make_shared<HttpLine>(io_, endpoints_[at], limits_.answer_bytes);
+    }
+    busy_.insert(line);
+    line->post(
+        call->path, call->body, std::min<Duration>(left, limits_.one_try),
+        [weak = weak_from_this(), call, at, line_of = std::weak_ptr(line)](HttpLine::Reply reply) {
+          const auto self = weak.lock();
+          const auto used = line_of.lock();
+          if (self && used) self->on_reply(call, at, used, std::move(reply));
+        });
+  }
+
+  void on_reply(const CallPtr& call, std::size_t at, const LinePtr& line, HttpLine::Reply reply) {
+    busy_.erase(line);
+    if (closed_) return;
+    if (line->usable() && idle_[at].size() < kMaxIdle) idle_[at].push_back(line);
+    if (reply.status == 0) {
+      if (line->used() && reply.in_time) {  // closed while nobody used it, as all its like
+        idle_[at].clear();
+        return attempt(call);
+      }
+      return fail_over(call, at, reply.body);
+    }
+    if (reply.status == 200) {
+      auto answer = answer_from(call->request, reply.body);
+      if (!answer) return fail_over(call, at, answer.error().detail);
+      return finish(call, std::move(*answer));
+    }
+    const std::string said = error_from(reply.body);
+    // 5xx: no leader, no majority, overloaded.  Another member may know better, or this one later.
+    if (reply.status >= 500 || reply.status == 408 || reply.status == 429) {
+      return fail_over(call, at, said);
+    }
+    Failed failed;
+    failed.refused = true;
+    failed.why = "etcd at " + to_text(endpoints_[at]) + " refuses " + call->path + ": " + said +
+                 advice_for(said);
+    finish(call, std::move(failed));
+  }
+
+  void fail_over(const CallPtr& call, std::size_t at, std::string why) {
+    call->troubles[at] = std::move(why);
+    leave(at);
+    if (++call->tries % endpoints_.size() != 0) return attempt(call);
+    call->timer.expires_after(limits_.pause);
+    call->timer.async_wait([weak = weak_from_this(), call](const error_code& ec) {
+      const auto self = weak.lock();
+      if (!ec && self) self->attempt(call);
+    });
+  }
+
+  // Others' requests go to the next one, too.
+  void leave(std::size_t at) {
+    if (current_ == at) current_ = (at + 1) % endpoints_.size();
+  }
+
+  void give_up(const CallPtr& call) {
+    std::string text = "etcd does not answer (";
+    for (const auto& [at, why] : call->troubles) {
+      if (!text.ends_with('(')) text += "; ";
+      text += to_text(endpoints_[at]) + ": " + why;
+    }
+    finish(call, Failed{text + "); are most of its members up, and can they be reached from here?",
+                        false});
+  }
+
+  void finish(const CallPtr& call, Answer answer) {
+    calls_.erase(call);
+    const auto done = std::exchange(call->done, nullptr);
+    if (done) done(std::move(answer));
+  }
+
+  asio::io_context& io_;
+  std::vector<Endpoint> endpoints_;
+  ClientLimits limits_;
+  std::size_t current_ = 0;  // the endpoint that answered last
+  std::vector<std::vector<LinePtr>> idle_;
+  std::set<LinePtr> busy_;
+  std::set<CallPtr> calls_;
+  LinePtr watch_;
+  bool closed_ = false;
+};
+
+Client::Client(asio::io_context& io, std::vector<Endpoint> endpoints, ClientLimits limits)
+    : impl_(std::make_shared<Impl>(io, std::move(endpoints), limits)) {}
+
+Client::~Client() {
+  close();
+}
+
+void Client::ask(Request request, Duration within, std::function<void(Answer)> done) {
+  impl_->ask(std::move(request), within, std::move(done));
+}
+
+void Client::watch(const std::string& key, Revision from,
+                   std::function<void(std::optional<KeyValue>)> changed,
+                   std::function<void(std::string)> ended) {
+  impl_->watch(key, from, std::move(changed), std::move(ended));
+}
+
+void Client::unwatch() {
+  impl_->unwatch();
+}
+
+void Client::close() {
+  impl_->close();
+}
+
+}  // namespace distrun::rendezvous::etcd

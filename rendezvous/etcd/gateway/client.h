@@ -1,0 +1,57 @@
+// Client: asks an etcd cluster through its JSON gateway, over HTTP/1.1.
+//
+//   request --> the member that answered last --no answer, no connection, no leader--> the next …
+//                  \--answered--> done                         (until `within` has passed)
+//
+// A connection is kept for the next request.  A try has its own limit, so a member that hangs costs
+// half a second.  After all members failed in a row there is a short pause.
+//
+// One thread, the io_context's.  Names of endpoints are looked up by Asio, in a thread of its own.
+#pragma once
+
+#include "rendezvous/etcd/cluster.h"
+#include "rendezvous/etcd/core/requests.h"
+#include "runtime/base/time.h"
+
+#include <boost/asio/io_context.hpp>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace distrun::rendezvous::etcd {
+
+struct ClientLimits {
+  Duration one_try = std::chrono::milliseconds(500);
+  Duration pause = std::chrono::milliseconds(100);  // after each member has failed once
+  std::size_t answer_bytes = 64UL * 1024 * 1024;
+};
+
+class Client {
+ public:
+  // REQUIRES: `io` outlives it.
+  Client(boost::asio::io_context& io, std::vector<Endpoint> endpoints, ClientLimits limits = {});
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  // `done` is called once, unless close() comes first; never from within.
+  void ask(Request request, Duration within, std::function<void(Answer answer)> done);
+  // Follows one key from that revision on, until it ends (nothing is tried again).  Replaces the
+  // watch before, whose callbacks do not come any more.
+  void watch(const std::string& key, Revision from,
+             std::function<void(std::optional<KeyValue> now)> changed,
+             std::function<void(std::string why)> ended);
+  void unwatch();
+  // No more callbacks.  Idempotent.
+  void close();
+
+ private:
+  class Impl;
+  std::shared_ptr<Impl> impl_;
+};
+
+}  // namespace distrun::rendezvous::etcd

@@ -1,0 +1,35 @@
+// JSON of etcd's v3 gateway: requests out, answers in.  Keys and values are base64, 64-bit numbers
+// are strings, and what is false, zero or empty is left out.
+#pragma once
+
+#include "rendezvous/etcd/core/requests.h"
+#include "runtime/base/result.h"
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace distrun::rendezvous::etcd {
+
+std::string path_of(const Request& request);
+std::string body_of(const Request& request);
+// Never throws.  The error says what is missing or cannot be.
+Result<Answer> answer_from(const Request& request, std::string_view body);
+
+inline constexpr std::string_view kWatchPath = "/v3/watch";
+std::string watch_body(const std::string& key, Revision from);
+// One line of the stream.
+struct WatchLine {
+  std::vector<std::optional<KeyValue>> changes;  // nullopt: deleted
+  std::optional<std::string> ended;              // no more will come, and why
+};
+Result<WatchLine> watch_line_from(std::string_view line);
+
+// What etcd says went wrong, in its own words; `body` itself if it is none of etcd's.
+std::string error_from(std::string_view body);
+
+std::string to_base64(std::string_view bytes);
+std::optional<std::string> from_base64(std::string_view text);
+
+}  // namespace distrun::rendezvous::etcd

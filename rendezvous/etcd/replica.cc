@@ -1,0 +1,269 @@
+#include "rendezvous/etcd/replica.h"
+
+#include "rendezvous/protocol/record_json.h"
+#include "runtime/base/log.h"
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/post.hpp>
+
+#include <charconv>
+#include <cstdio>
+#include <random>
+#include <unistd.h>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace distrun::rendezvous::etcd {
+
+namespace asio = boost::asio;
+
+namespace {
+
+// For one transaction, all tries together; then it is asked for again, while this replica leads.
+constexpr Duration kKeepWithin = std::chrono::milliseconds(1500);
+
+std::string fresh_id() {
+  std::random_device random;
+  char name[256] = "host";
+  ::gethostname(name, sizeof name - 1);
+  char suffix[9];
+  std::snprintf(suffix, sizeof suffix, "%08x", static_cast<unsigned>(random()));
+  return std::string(name) + "." + std::to_string(::getpid()) + "." + suffix;
+}
+
+Refused not_yet() {
+  Refused refused;
+  refused.code = RefusalCode::not_yet;
+  refused.why = "this distrund stands by, and no other leads at the moment; come again";
+  return refused;
+}
+
+Refused elsewhere(const std::string& endpoint) {
+  const std::size_t colon = endpoint.rfind(':');
+  if (colon == std::string::npos) return not_yet();
+  Refused refused;
+  refused.code = RefusalCode::elsewhere;
+  refused.why = "this distrund stands by; " + endpoint + " leads";
+  refused.address = endpoint.substr(0, colon);
+  if (refused.address.starts_with('[') && refused.address.ends_with(']')) {
+    refused.address = refused.address.substr(1, refused.address.size() - 2);
+  }
+  const char* const end = endpoint.data() + endpoint.size();
+  const auto [stop, fault] = std::from_chars(endpoint.data() + colon + 1, end, refused.port);
+  return fault == std::errc() && stop == end ? refused : not_yet();
+}
+
+bool has_port(const std::string& address) {
+  if (address.starts_with('[')) return address.find("]:") != std::string::npos;
+  const std::size_t colon = address.find(':');
+  return colon != std::string::npos && address.find(':', colon + 1) == std::string::npos;
+}
+
+// What the other replicas tell agents.
+Result<std::string> advertised(const ReplicaOptions& options, std::uint16_t port) {
+  std::string address = options.advertise.empty() ? options.server.address : options.advertise;
+  if (has_port(address)) return address;
+  boost::system::error_code not_an_address;
+  const auto parsed = asio::ip::make_address(address, not_an_address);
+  if (!not_an_address && parsed.is_unspecified()) {
+    return Error{Errc::invalid_argument,
+                 "--advertise is missing: with --state etcd://… and --host " + address +
+                     " the other replicas cannot tell agents where this one is; give the address "
+                     "at which agents reach it"};
+  }
+  if (!not_an_address && parsed.is_v6()) address = "[" + address + "]";
+  return address + ":" + std::to_string(port);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Replica>> Replica::start(asio::io_context& io, ReplicaOptions options) {
+  auto listener = Listener::open(io, options.server.address, options.server.port);
+  if (!listener) return listener.error();
+  LeaderLimits limits;
+  limits.keys.prefix = options.cluster.prefix;
+  limits.id = fresh_id();
+  auto endpoint = advertised(options, (*listener)->port());
+  if (!endpoint) return endpoint.error();
+  limits.endpoint = std::move(*endpoint);
+
+  std::unique_ptr<Replica> replica(new Replica(io, std::move(options)));
+  replica->endpoint_ = endpoint_text((*listener)->endpoint());
+  replica->keys_ = limits.keys;
+  replica->port_ = TakeoverPort::adopt(io, std::move(*listener));
+  replica->port_->answer_with(not_yet());
+  replica->leader_.emplace(std::move(limits));
+  replica->feed(leader::Start{});
+  return replica;
+}
+
+Replica::Replica(asio::io_context& io, ReplicaOptions options)
+    : io_(io), options_(std::move(options)), client_(io, options_.cluster.endpoints), timer_(io) {}
+
+Replica::~Replica() {
+  timer_.cancel();
+}
+
+void Replica::close() {
+  if (std::exchange(closed_, true)) return;
+  feed(leader::Resign{});
+  port_.reset();
+}
+
+// ---- the election ------------------------------------------------------------------------------
+
+void Replica::feed(const leader::Event& event) {
+  for (const leader::Effect& effect : leader_->handle(event, Clock::now())) {
+    std::visit([this](const auto& held) { apply(held); }, effect);
+  }
+  rearm();
+}
+
+void Replica::rearm() {
+  const auto deadline = leader_->next_deadline();
+  if (deadline == armed_for_) return;
+  armed_for_ = deadline;
+  timer_.cancel();
+  if (!deadline) return;
+  timer_.expires_at(*deadline);
+  timer_.async_wait([this](const boost::system::error_code& ec) {
+    if (ec) return;
+    armed_for_.reset();
+    feed(leader::Tick{});
+  });
+}
+
+void Replica::apply(const leader::Ask& effect) {
+  client_.ask(effect.request, effect.within, [this, number = effect.number](Answer answer) {
+    feed(leader::Answered{number, std::move(answer)});
+  });
+}
+
+void Replica::apply(const leader::Watch& effect) {
+  const int watch = effect.watch;
+  client_.watch(
+      keys_.leader(), effect.from,
+      [this, watch](std::optional<KeyValue> now) {
+        feed(leader::Changed{watch, std::move(now)});
+      },
+      [this, watch](const std::string& why) {
+        log::debug("the watch on etcd ended", {{"reason", why}});
+        feed(leader::Deaf{watch});
+      });
+}
+
+void Replica::apply(const leader::Unwatch&) {
+  client_.unwatch();
+}
+
+void Replica::apply(const leader::Lead& effect) {
+  std::vector<Record> records;
+  for (const KeyValue& job : effect.jobs) {
+    auto record = record_from_json(job.value);
+    if (record && keys_.job(record->job) == job.key) {
+      records.push_back(std::move(*record));
+      continue;
+    }
+    log::error("cannot read what is kept in etcd; mend the key or delete it, with etcdctl",
+               {{"key", job.key},
+                {"reason", record ? "it is of job " + record->job : record.error().detail}});
+    asio::post(io_, [this] {
+      close();
+      if (options_.on_failure) options_.on_failure();
+    });
+    return;
+  }
+  ++tenure_;
+  saving_.clear();
+  said_.clear();
+  store_.emplace(keys_, effect.revision, effect.lease);
+  server_ =
+      CoordinatorServer::adopt(io_, port_->give_up_socket(), server_options(std::move(records)));
+}
+
+void Replica::apply(const leader::Halt&) {
+  ++tenure_;
+  store_.reset();
+  saving_.clear();
+  if (!server_) return;
+  port_->answer_with(not_yet());
+  port_->take_back(server_->give_up_socket());
+  server_.reset();
+}
+
+void Replica::apply(const leader::Follow& effect) {
+  port_->answer_with(effect.endpoint.empty() ? not_yet() : elsewhere(effect.endpoint));
+}
+
+void Replica::apply(const leader::Resigned&) {
+  client_.close();
+}
+
+void Replica::apply(const leader::Say& effect) {
+  switch (effect.tone) {
+    case leader::Tone::info:
+      return log::info(effect.text);
+    case leader::Tone::warning:
+      return log::warn(effect.text);
+  }
+}
+
+CoordinatorServerOptions Replica::server_options(std::vector<Record> records) {
+  CoordinatorServerOptions server = options_.server;
+  server.records = std::move(records);
+  server.save = nullptr;
+  server.save_async = [this](const Record& record, std::function<void()> saved) {
+    save(record, std::move(saved));
+  };
+  server.forget = [this](const std::string& job) -> Result<void> {
+    if (store_) store_->forget(job);
+    pump();
+    return {};
+  };
+  server.may_act = [this](TimePoint now) { return leader_->acts(now); };
+  return server;
+}
+
+// ---- what is kept ------------------------------------------------------------------------------
+
+void Replica::save(const Record& record, std::function<void()> saved) {
+  if (!store_) return;  // it leads no more
+  const auto ticket = store_->save(record.job, record_to_json(record));
+  saving_.push_back({ticket, std::move(saved)});
+  pump();
+}
+
+void Replica::pump() {
+  if (!store_) return;
+  if (const auto transaction = store_->next()) ask_to_keep(*transaction);
+}
+
+void Replica::ask_to_keep(const Transaction& transaction) {
+  client_.ask(transaction, kKeepWithin, [this, tenure = tenure_](const Answer& answer) {
+    if (tenure == tenure_ && store_) on_kept(answer);
+  });
+}
+
+void Replica::on_kept(const Answer& answer) {
+  const EtcdStore::Verdict verdict = store_->answered(answer);
+  if (const auto* kept = std::get_if<EtcdStore::Kept>(&verdict)) {
+    said_.clear();
+    while (store_ && !saving_.empty() && saving_.front().ticket <= kept->upto) {
+      const auto saved = std::move(saving_.front().saved);
+      saving_.pop_front();
+      saved();
+    }
+    return pump();
+  }
+  if (const auto* again = std::get_if<EtcdStore::Again>(&verdict)) {
+    if (said_ != again->why) log::warn("cannot keep a decision yet: " + again->why);
+    said_ = again->why;
+    return ask_to_keep(store_->on_its_way());
+  }
+  if (const auto* disowned = std::get_if<EtcdStore::Disowned>(&verdict)) {
+    feed(leader::Disowned{disowned->why});
+  }
+}
+
+}  // namespace distrun::rendezvous::etcd

@@ -1,0 +1,101 @@
+// Replica: one of several distrunds that share an etcd.  One leads: it coordinates, and keeps each
+// decision in etcd before anybody hears of it.  The others stand by and send agents to it.
+//
+//   EtcdLeader          decides: stand for election, lead, stop
+//   EtcdStore           what the leader keeps, as transactions
+//   Client              asks etcd for both
+//   TakeoverPort        answers on the port while this replica does not lead
+//   CoordinatorServer   answers there while it does
+//
+// One thread, the io_context's.
+#pragma once
+
+#include "rendezvous/etcd/cluster.h"
+#include "rendezvous/etcd/core/leader.h"
+#include "rendezvous/etcd/core/store.h"
+#include "rendezvous/etcd/gateway/client.h"
+#include "rendezvous/server/coordinator_server.h"
+#include "rendezvous/server/takeover_port.h"
+#include "runtime/base/result.h"
+#include "runtime/base/time.h"
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace distrun::rendezvous::etcd {
+
+struct ReplicaOptions {
+  Cluster cluster;
+  // Where agents reach this replica, with or without a port; empty: where it listens.
+  std::string advertise;
+  // records, save, save_async, forget and may_act are the replica's own.
+  CoordinatorServerOptions server;
+  // What is kept in etcd cannot be read: it was logged, and this replica has closed itself.
+  std::function<void()> on_failure{};
+};
+
+class Replica {
+ public:
+  // Listens, and stands for election.  REQUIRES: `io` outlives it.  The error says what to do.
+  static Result<std::unique_ptr<Replica>> start(boost::asio::io_context& io,
+                                                ReplicaOptions options);
+  ~Replica();
+  Replica(const Replica&) = delete;
+  Replica& operator=(const Replica&) = delete;
+
+  const std::string& endpoint() const { return endpoint_; }  // where it listens
+  bool leads() const { return server_ != nullptr; }
+
+  // Closes the port, and gives leadership up: nothing of it is left in the io_context within half a
+  // second.  Idempotent.
+  void close();
+
+ private:
+  struct Saving {
+    EtcdStore::Ticket ticket = 0;
+    std::function<void()> saved;
+  };
+  Replica(boost::asio::io_context& io, ReplicaOptions options);
+
+  void feed(const leader::Event& event);
+  void apply(const leader::Ask& effect);
+  void apply(const leader::Watch& effect);
+  void apply(const leader::Unwatch& effect);
+  void apply(const leader::Lead& effect);
+  void apply(const leader::Halt& effect);
+  void apply(const leader::Follow& effect);
+  void apply(const leader::Resigned& effect);
+  static void apply(const leader::Say& effect);
+  void rearm();
+  CoordinatorServerOptions server_options(std::vector<Record> records);
+
+  void save(const Record& record, std::function<void()> saved);
+  void pump();
+  void ask_to_keep(const Transaction& transaction);
+  void on_kept(const Answer& answer);
+
+  boost::asio::io_context& io_;
+  ReplicaOptions options_;
+  Keys keys_;
+  std::string endpoint_;
+  Client client_;
+  std::optional<EtcdLeader> leader_;
+  boost::asio::steady_timer timer_;
+  std::optional<TimePoint> armed_for_;
+  std::unique_ptr<TakeoverPort> port_;         // has the socket while server_ is null
+  std::unique_ptr<CoordinatorServer> server_;  // set: this replica leads
+  std::optional<EtcdStore> store_;             // of this time of leading
+  std::deque<Saving> saving_;
+  int tenure_ = 0;    // how often it has led: answers to former ones mean nothing
+  std::string said_;  // the last trouble with keeping
+  bool closed_ = false;
+};
+
+}  // namespace distrun::rendezvous::etcd

@@ -1,0 +1,102 @@
+// The URL of --state, and the JSON of etcd's gateway.
+#include "rendezvous/etcd/cluster.h"
+
+#include "rendezvous/etcd/gateway/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <variant>
+
+namespace distrun::rendezvous::etcd {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(EtcdClusterTest, TakesEndpointsAndAPrefix) {
+  const auto cluster = parse_cluster("etcd://10.0.0.1:2379,etcd-b,[::1]:2381/site/a/");
+  ASSERT_TRUE(cluster);
+  EXPECT_EQ(cluster->endpoints,
+            (std::vector<Endpoint>{{"10.0.0.1", 2379}, {"etcd-b", 2379}, {"::1", 2381}}));
+  EXPECT_EQ(cluster->prefix, "/site/a");
+  EXPECT_EQ(parse_cluster("etcd://h")->prefix, "/distrun");
+}
+
+TEST(EtcdClusterTest, RefusesWhatCannotBeWithTheReason) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"etcd://h:70000", "h:70000: the port"},
+      {"etcd://", "has no host"},
+      {"etcd://a,,b", "has no host"},
+      {"etcd://::1:2379", "in brackets"},
+      {"etcds://h", "TLS cannot be used yet"},
+      {"https://h", "TLS cannot be used yet"},
+      {"http://h:2379", "begins with etcd://"},
+      {"etcd:h", "begins with etcd://"},
+      {"etcd://root:pw@h", "a user and password"},
+      {"etcd://h?ttl=1", "has no options"},
+  };
+  for (const auto& [text, why] : cases) {
+    const auto cluster = parse_cluster(text);
+    ASSERT_FALSE(cluster) << text;
+    EXPECT_THAT(cluster.error().detail, HasSubstr(why));
+    EXPECT_THAT(cluster.error().detail, testing::Not(HasSubstr("pw")));
+  }
+}
+
+TEST(EtcdJsonTest, Base64GoesThereAndBack) {
+  EXPECT_EQ(to_base64("foobar"), "Zm9vYmFy");
+  EXPECT_EQ(to_base64("fo"), "Zm8=");
+  EXPECT_EQ(to_base64("f"), "Zg==");
+  for (const std::string& bytes :
+       {std::string(), std::string("\0\xff\x80", 3), std::string("ab")}) {
+    EXPECT_EQ(from_base64(to_base64(bytes)), bytes);
+  }
+  for (const char* bad : {"Zg=", "Z===", "Zg==Zg==", "Z g=", "=g=="}) {
+    EXPECT_FALSE(from_base64(bad)) << bad;
+  }
+}
+
+TEST(EtcdJsonTest, AFailedTransactionSaysWhatIsThere) {
+  const auto answer = answer_from(
+      Transaction{},
+      R"({"header":{"revision":"9"},"responses":[{"response_range":{"kvs":[{"key":"YQ==","value":)"
+      R"("Yg==","create_revision":"4","lease":"7587862094"}],"count":"1"}},{"response_range":{}}]})");
+  ASSERT_TRUE(answer) << answer.error().detail;
+  const auto& done = std::get<Transacted>(*answer);
+  EXPECT_FALSE(done.succeeded);
+  EXPECT_EQ(done.keys, (std::vector<KeyValue>{{"a", "b", 4, 7587862094}}));
+}
+
+TEST(EtcdJsonTest, AKeepAliveOfALeaseThatIsGoneHasNoTime) {
+  const auto answer = answer_from(KeepAlive{5}, R"({"result":{"header":{},"ID":"5"}})");
+  ASSERT_TRUE(answer) << answer.error().detail;
+  EXPECT_EQ(std::get<KeptAlive>(*answer).ttl_seconds, 0);
+}
+
+TEST(EtcdJsonTest, AWatchTellsOfChangesAndOfItsEnd) {
+  const auto line =
+      watch_line_from(R"({"result":{"header":{},"events":[{"kv":{"key":"YQ==","value":"Yg=="}},)"
+                      R"({"type":"DELETE","kv":{"key":"YQ=="}}]}})");
+  ASSERT_TRUE(line);
+  ASSERT_EQ(line->changes.size(), 2u);
+  EXPECT_EQ(line->changes[0]->value, "b");
+  EXPECT_FALSE(line->changes[1]);
+  EXPECT_FALSE(line->ended);
+  EXPECT_TRUE(watch_line_from(R"({"result":{"canceled":true,"compact_revision":"3"}})")->ended);
+  EXPECT_EQ(watch_line_from(R"({"error":{"message":"gone"}})")->ended, "gone");
+}
+
+TEST(EtcdJsonTest, WhatIsNoneOfEtcdsIsAnErrorAndNothingElse) {
+  for (const char* text :
+       {"", "[]", "null", "{", R"({"header":{"revision":"x"}})", R"({"kvs":[]})",
+        R"({"header":{"revision":"1"},"kvs":[{"key":"?"}]})", R"({"header":[],"kvs":3})",
+        R"({"header":{"revision":"1"},"kvs":[3]})"}) {
+    EXPECT_FALSE(answer_from(Range{}, text)) << text;
+  }
+  EXPECT_FALSE(answer_from(Grant{}, R"({"TTL":"2"})"));
+  EXPECT_FALSE(watch_line_from(R"({"result":{"events":[{}]}})"));
+}
+
+}  // namespace
+}  // namespace distrun::rendezvous::etcd
