@@ -13,7 +13,7 @@ namespace {
 // How often those who wait are told for what, if nothing changes.
 constexpr Duration kReport = std::chrono::seconds(2);
 // Up to so many members hear of each change at once; more would cost O(nodes^2) while they come.
-constexpr std::size_t kChatty = 64;
+constexpr std::size_t kChatty = 16;
 // After a takeover: from the quorum to the end of waiting for the others.
 constexpr Duration kStragglers = std::chrono::seconds(1);
 // Epochs of one takeover differ by the successor's index; the last is for one that is none.
