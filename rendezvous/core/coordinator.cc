@@ -149,7 +149,10 @@ Coordinator::Jobs::iterator Coordinator::job_for(const Join& join,
     return jobs_.end();
   }
   auto job = jobs_.find(join.job);
-  if (job != jobs_.end() && !authority_.host && !join.held && makes_room(*job->second.rendezvous)) {
+  // Who could not begin a job does not make another one's end forgotten.
+  const bool may_begin = join.version == kProtocolVersion && !terms_problem(join.terms);
+  if (job != jobs_.end() && !authority_.host && !join.held && may_begin &&
+      makes_room(*job->second.rendezvous)) {
     for (const MemberState& member : job->second.rendezvous->state().members) {
       job_of_.erase(member.session.value);
       out_.emplace_back(Drop{member.session});

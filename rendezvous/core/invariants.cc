@@ -75,10 +75,9 @@ constexpr StateInvariant kStateInvariants[] = {
               s.phase != RoundPhase::sealed && s.phase != RoundPhase::ended &&
               s.phase != RoundPhase::recovering;
      }},
-    {"only before the first round is there a last call, and with MIN nodes",
+    {"in a last call MIN nodes wait",
      [](const State& s) {
-       return s.phase != RoundPhase::last_call ||
-              (!had_a_round(s) && count_waiting(s) >= s.terms.min_nodes);
+       return s.phase != RoundPhase::last_call || count_waiting(s) >= s.terms.min_nodes;
      }},
     {"who waits for the next round has ended the last",
      [](const State& s) {

@@ -78,17 +78,17 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
   const RendezvousState none;
   const auto was_ours = before.find(kJob);
   const RendezvousState& job_before = was_ours == before.end() ? none : was_ours->second;
+  const bool forgotten = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
+    return std::holds_alternative<Forget>(effect);
+  });
+  if (forgotten) {  // everybody had left; the name is free again
+    job_of_seat_[&seat] = daemon_job_ = ++last_job_;
+    seen("a second job under an old name");
+  }
   for (const auto& [job, after] : seat.states()) {
     const auto was = before.find(job);
     if (broken_.empty()) broken_ = broken_invariant(after);
-    const bool unknown = was == before.end();
-    const bool ended = unknown ? ends_.contains(job_of_seat_[&seat]) : was->second.over.has_value();
-    if (ended && !after.over) {  // everybody had left; the name is free again
-      job_of_seat_[&seat] = daemon_job_ = ++last_job_;
-      seen("a second job under an old name");
-      continue;
-    }
-    if (unknown) continue;
+    if (was == before.end() || forgotten) continue;
     if (broken_.empty()) broken_ = broken_step(was->second, after, effects);
     if (was->second.phase != after.phase) {
       coverage_.round_edges.insert({was->second.phase, after.phase});

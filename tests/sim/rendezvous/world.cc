@@ -52,6 +52,7 @@ void Stranger::connected(int, SocketId socket) {
   join.node = "stranger";
   join.host = "strange";
   join.address = "10.9.9.9";
+  join.store_port = stage_.network.free_port();
   join.terms = stage_.plan.terms;
   if (join.terms.fixed_ranks) join.node_rank = NodeRank{0};
   switch (kind_ % 6) {
