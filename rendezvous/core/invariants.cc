@@ -128,8 +128,12 @@ constexpr StepInvariant kStepInvariants[] = {
        });
      }},
     {"restarts are counted one at a time, and never back",
-     [](const State& before, const State& after, const Effects&) {
-       const bool learned = before.last != after.last && after.phase == RoundPhase::recovering;
+     [](const State& before, const State& after, const Effects& effects) {
+       // A coordinator that hears of a newer round learns its count, too.
+       const bool learned = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
+         const auto* note = std::get_if<Note>(&effect);
+         return note && note->happening.kind == HappeningKind::takeover;
+       });
        return learned || after.restarts == before.restarts || after.restarts == before.restarts + 1;
      }},
     {"places are given in the sealed round only, one to a member",

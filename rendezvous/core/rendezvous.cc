@@ -646,7 +646,8 @@ bool Rendezvous::step() {
       return true;
     }
     case RoundPhase::ended:
-      if (working_ > 0 || !holds_quorum()) return false;
+      if (working_ > 0) return false;
+      if (!holds_quorum()) return newcomers_give_up();
       decide();
       return true;
     case RoundPhase::recovering:
@@ -657,8 +658,21 @@ bool Rendezvous::step() {
   return false;
 }
 
+// Without a quorum nothing is decided for members of the last round.  Newcomers that they left
+// behind when they gave up do not wait for ever.
+bool Rendezvous::newcomers_give_up() {
+  if (seated_ > 0) gathering_since_ = now_;
+  if (now_ < join_deadline()) return false;
+  Over over;
+  over.result = OverResult::timed_out;
+  over.exit_code = 75;
+  over.why = "no majority of round " + std::to_string(record_.last.generation.value) +
+             " came back within " + duration_text(record_.terms.join_timeout);
+  finish(std::move(over));
+  return true;
+}
+
 bool Rendezvous::step_recovering() {
-  const Terms& terms = record_.terms;
   if (seated_ == record_.node_count) {
     note(HappeningKind::takeover,
          "all nodes of round " + std::to_string(record_.last.generation.value) + " are back");
@@ -673,16 +687,7 @@ bool Rendezvous::step_recovering() {
   if (authority_.host && !has_taken_over_) {
     if (!holds_quorum()) {
       recovery_ends_ = now_ + kRecovery;  // not ours to end
-      if (seated_ > 0) gathering_since_ = now_;
-      if (now_ < join_deadline()) return false;
-      // The members of that round have given up, and left newcomers behind.
-      Over over;
-      over.result = OverResult::timed_out;
-      over.exit_code = 75;
-      over.why = "no majority of round " + std::to_string(record_.last.generation.value) +
-                 " came back within " + duration_text(terms.join_timeout);
-      finish(std::move(over));
-      return true;
+      return newcomers_give_up();
     }
     has_taken_over_ = true;
     recovery_ends_ = now_ + kStragglers;

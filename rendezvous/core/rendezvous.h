@@ -238,6 +238,7 @@ class Rendezvous {
   void settle();  // all that follows without a further event
   bool step();
   bool step_recovering();
+  bool newcomers_give_up();
   void end_round(const std::string& why, bool membership);
   void decide();  // the round has ended everywhere
   void seal();

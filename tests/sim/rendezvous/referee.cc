@@ -102,8 +102,8 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
       seen("a coordinator learns of a round");
     }
     if (!was->second.over && after.over) {
-      // Newcomers whose coordinator only heard of a job are not that job.
-      const bool hearsay = was->second.phase == RoundPhase::recovering && !after.has_quorum;
+      // Newcomers who were left behind by a job that found no majority are not that job.
+      const bool hearsay = seat.authority().host && !after.has_quorum;
       check_end(hearsay ? ++last_job_ : job_of_seat_[&seat], *after.over);
     }
   }
@@ -175,6 +175,8 @@ Referee::Round& Referee::round_of(const Welcome& welcome) {
   const auto key = stores_.find({welcome.master_addr, welcome.master_port});
   Round& round = rounds_[key->second];
   const Welcome& facts = round.facts;
+  // With takeover=any two jobs may give one name to two rounds.
+  if (!one_job()) return round;
   require(facts.round == welcome.round && facts.node_count == welcome.node_count &&
               facts.world_size == welcome.world_size && facts.master_addr == welcome.master_addr &&
               facts.master_port == welcome.master_port &&
@@ -229,6 +231,7 @@ void Referee::placed(const Node& node, const Welcome& welcome) {
   job_of_node_[node.id()] = key.first;
 
   Round& round = round_of(welcome);
+  if (!one_job()) return;
   const auto rank = round.by_rank.emplace(welcome.node_rank.value, node.id());
   require(rank.first->second == node.id(), kRanks);
   round.workers[welcome.node_rank.value] = {welcome.base_rank.value, node.plan().nproc};
