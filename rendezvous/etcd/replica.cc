@@ -115,7 +115,7 @@ void Replica::close() {
 
 void Replica::feed(const leader::Event& event) {
   for (const leader::Effect& effect : leader_->handle(event, Clock::now())) {
-    std::visit([this](const auto& held) { apply(held); }, effect);
+    std::visit([this](const auto& held) { this->apply(held); }, effect);
   }
   rearm();
 }

@@ -42,8 +42,8 @@ struct CoordinatorServerOptions {
   // Of the store, as in StoreServerOptions.
   std::size_t max_connection_bytes = 64UL * 1024 * 1024;
   std::size_t max_total_bytes = 4UL * 1024 * 1024 * 1024;
-  // From the connection to its first byte.  Long, because an old PyTorch's store client says nothing
-  // until it wants something; it costs a socket, and dead peers are noticed by the kernel.
+  // From the connection to its first byte.  Long, because an old PyTorch's store client says
+  // nothing until it wants something; it costs a socket, and dead peers are noticed by the kernel.
   Duration first_byte_within = std::chrono::minutes(10);
   // From there to knowing who speaks, and from there to an agent's Join.
   Duration first_words_within = std::chrono::seconds(10);

@@ -144,11 +144,12 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
         [weak = weak_from_this(), call, at, line_of = std::weak_ptr(line)](HttpLine::Reply reply) {
           const auto self = weak.lock();
           const auto used = line_of.lock();
-          if (self && used) self->on_reply(call, at, used, std::move(reply));
+          if (self && used) self->on_reply(call, at, used, reply);
         });
   }
 
-  void on_reply(const CallPtr& call, std::size_t at, const LinePtr& line, HttpLine::Reply reply) {
+  void on_reply(const CallPtr& call, std::size_t at, const LinePtr& line,
+                const HttpLine::Reply& reply) {
     busy_.erase(line);
     if (closed_) return;
     if (line->usable() && idle_[at].size() < kMaxIdle) idle_[at].push_back(line);

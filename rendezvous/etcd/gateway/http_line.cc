@@ -96,7 +96,7 @@ void HttpLine::connect(const tcp::endpoint& to) {
   });
 }
 
-void HttpLine::connect_any(tcp::resolver::results_type found) {
+void HttpLine::connect_any(const tcp::resolver::results_type& found) {
   asio::async_connect(
       socket_, found,
       [self = shared_from_this(), turn = turn_](const error_code& ec, const tcp::endpoint&) {

@@ -51,7 +51,7 @@ class HttpLine : public std::enable_shared_from_this<HttpLine> {
              std::function<void(Reply reply)> done);
   void resolve();
   void connect(const boost::asio::ip::tcp::endpoint& to);
-  void connect_any(boost::asio::ip::tcp::resolver::results_type found);
+  void connect_any(const boost::asio::ip::tcp::resolver::results_type& found);
   void on_connected(const boost::system::error_code& failure);
   void write();
   void read();

@@ -15,7 +15,7 @@ namespace distrun::rendezvous::etcd {
 std::string path_of(const Request& request);
 std::string body_of(const Request& request);
 // Never throws.  The error says what is missing or cannot be.
-Result<Answer> answer_from(const Request& request, std::string_view body);
+Result<Answer> answer_from(const Request& request, std::string_view text);
 
 inline constexpr std::string_view kWatchPath = "/v3/watch";
 std::string watch_body(const std::string& key, Revision from);
@@ -24,10 +24,10 @@ struct WatchLine {
   std::vector<std::optional<KeyValue>> changes;  // nullopt: deleted
   std::optional<std::string> ended;              // no more will come, and why
 };
-Result<WatchLine> watch_line_from(std::string_view line);
+Result<WatchLine> watch_line_from(std::string_view text);
 
 // What etcd says went wrong, in its own words; `body` itself if it is none of etcd's.
-std::string error_from(std::string_view body);
+std::string error_from(std::string_view text);
 
 std::string to_base64(std::string_view bytes);
 std::optional<std::string> from_base64(std::string_view text);
