@@ -139,13 +139,13 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
       line = std::make_shared<HttpLine>(io_, endpoints_[at], limits_.answer_bytes);
     }
     busy_.insert(line);
-    line->post(
-        call->path, call->body, std::min<Duration>(left, limits_.one_try),
-        [weak = weak_from_this(), call, at, line_of = std::weak_ptr(line)](HttpLine::Reply reply) {
-          const auto self = weak.lock();
-          const auto used = line_of.lock();
-          if (self && used) self->on_reply(call, at, used, reply);
-        });
+    line->post(call->path, call->body, std::min<Duration>(left, limits_.one_try),
+               [weak = weak_from_this(), call, at,
+                line_of = std::weak_ptr(line)](const HttpLine::Reply& reply) {
+                 const auto self = weak.lock();
+                 const auto used = line_of.lock();
+                 if (self && used) self->on_reply(call, at, used, reply);
+               });
   }
 
   void on_reply(const CallPtr& call, std::size_t at, const LinePtr& line,

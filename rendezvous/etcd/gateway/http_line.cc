@@ -83,10 +83,10 @@ void HttpLine::resolve() {
   resolver_.async_resolve(
       endpoint_.host, std::to_string(endpoint_.port),
       [self = shared_from_this(), turn = turn_](const error_code& ec,
-                                                tcp::resolver::results_type found) {
+                                                const tcp::resolver::results_type& found) {
         if (turn != self->turn_) return;
         if (ec) return self->fail("the name cannot be looked up (" + ec.message() + ")");
-        self->connect_any(std::move(found));
+        self->connect_any(found);
       });
 }
 

@@ -27,7 +27,7 @@ struct WatchLine {
 Result<WatchLine> watch_line_from(std::string_view text);
 
 // What etcd says went wrong, in its own words; `body` itself if it is none of etcd's.
-std::string error_from(std::string_view text);
+std::string error_from(std::string_view body);
 
 std::string to_base64(std::string_view bytes);
 std::optional<std::string> from_base64(std::string_view text);
