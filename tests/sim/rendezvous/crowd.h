@@ -44,7 +44,8 @@ class Crowd {
   long messages() const { return referee_.messages(); }  // beats apart
   long beats() const { return referee_.beats(); }
   int losses() const;
-  std::string ended() const;  // why the job is over
+  double core_seconds() const { return daemon_.seat()->core_seconds(); }  // the coordinator's
+  std::string ended() const;                                              // why the job is over
 
  private:
   const Rendezvous* job() const;

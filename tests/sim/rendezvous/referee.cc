@@ -104,7 +104,7 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
     if (!was->second.over && after.over) {
       // Newcomers who were left behind by a job that found no majority are not that job.
       const bool hearsay = seat.authority().host && !after.has_quorum;
-      check_end(hearsay ? ++last_job_ : job_of_seat_[&seat], *after.over);
+      check_end(seat, hearsay ? ++last_job_ : job_of_seat_[&seat], *after.over);
     }
   }
   for (const Effect& effect : effects) {
@@ -118,9 +118,15 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
   if (!asking_) check_quorum(seat);
 }
 
-void Referee::check_end(JobNumber job, const Over& over) {
-  const auto [end, first] = ends_.emplace(job, over);
-  if (one_job()) require(same_end(end->second, over), kSameEnd);
+void Referee::check_end(const Seat& seat, JobNumber job, const Over& over) {
+  all_ends_.push_back(over);
+  const auto end = ends_.emplace(job, std::pair(seat.name(), over)).first;
+  if (!one_job() || same_end(end->second.second, over)) return;
+  // Whoever takes over cannot know what an end was that nobody living has heard of.
+  const bool died = std::none_of(seats_.begin(), seats_.end(),
+                                 [&](const Seat* one) { return one->name() == end->second.first; });
+  require(died, kSameEnd);
+  seen("an end dies with its coordinator");
 }
 
 // Whoever may act has a quorum; then nobody else has one.
@@ -315,8 +321,8 @@ void Referee::agent_ends(const Node& node, const Exit& exit) {
                                       : over.result == OverResult::failed    ? "failed"
                                       : over.result == OverResult::timed_out ? "timed out"
                                                                              : "closed"));
-  const bool known_end = std::any_of(ends_.begin(), ends_.end(),
-                                     [&](const auto& end) { return same_end(end.second, over); });
+  const bool known_end = std::any_of(all_ends_.begin(), all_ends_.end(),
+                                     [&](const Over& end) { return same_end(end, over); });
   if (one_job()) require(known_end, kSameEnd);
   if (!over.failure) return;
   bool known = false;

@@ -101,7 +101,7 @@ class Referee {
   static const NodeId& id_of(const Node& node);
   Round& round_of(const Welcome& welcome);
   bool runs_whole(const Key& key) const;
-  void check_end(JobNumber job, const Over& over);
+  void check_end(const Seat& seat, JobNumber job, const Over& over);
   void check_quorum(Seat& seat);
   void check_loss(const Seat& seat, const RendezvousState& before, const NodeId& node);
   bool healthy(HostId host) const;
@@ -121,7 +121,8 @@ class Referee {
   std::map<std::pair<std::string, std::uint16_t>, Key> stores_;
   std::set<Key> whole_;
   std::map<JobNumber, Fence> newest_whole_;
-  std::map<JobNumber, Over> ends_;
+  std::map<JobNumber, std::pair<std::string, Over>> ends_;  // and who said so
+  std::vector<Over> all_ends_;
   std::map<HostId, int> troubles_;
   std::map<HostId, TimePoint> trouble_ended_;
   long messages_ = 0;

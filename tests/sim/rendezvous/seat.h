@@ -33,6 +33,7 @@ class Seat {
   // Dies in the middle of what it does next.
   void die_soon(std::function<void()> die) { die_ = std::move(die); }
   bool empty() const { return sessions_.empty(); }
+  double core_seconds() const { return core_seconds_; }  // of CPU, if not careful
   const std::string& name() const { return name_; }
   ProcessId process() const { return process_; }
   const Authority& authority() const { return authority_; }
@@ -60,6 +61,7 @@ class Seat {
   std::optional<TimePoint> armed_;
   int timer_ = 0;
   std::function<void()> die_;
+  double core_seconds_ = 0;
   std::map<std::string, RendezvousState> states_;  // after the last event
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -73,7 +73,9 @@ void Stranger::connected(int, SocketId socket) {
       break;
   }
   stage_.network.send(socket, AgentMessage{join});
-  stage_.network.send(socket, AgentMessage{Ended{}});
+  Ended ended;
+  ended.store_port = stage_.network.free_port();
+  stage_.network.send(socket, AgentMessage{ended});
 }
 
 // ---- the world ---------------------------------------------------------------------------------
