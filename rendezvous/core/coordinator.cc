@@ -4,6 +4,7 @@
 #include "runtime/base/check.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace distrun::rendezvous {
 namespace {
@@ -115,9 +116,14 @@ std::vector<Record> Coordinator::records() const {
 void Coordinator::tell(Jobs::iterator job, const Event& event) {
   Rendezvous& rendezvous = *job->second.rendezvous;
   Effects effects = rendezvous.handle(event, now_);
-  for (Effect& effect : effects) {
+  for (const Effect& effect : effects) {
     if (const auto* drop = std::get_if<Drop>(&effect)) job_of_.erase(drop->session.value);
-    out_.push_back(std::move(effect));
+  }
+  if (out_.empty()) {
+    out_ = std::move(effects);
+  } else {
+    out_.insert(out_.end(), std::make_move_iterator(effects.begin()),
+                std::make_move_iterator(effects.end()));
   }
   rearm(job, rendezvous.empty() ? now_ + limits_.keep : rendezvous.next_deadline());
 }

@@ -106,6 +106,7 @@ Effects Rendezvous::handle(const Event& event, TimePoint now) {
   report_waiting();
   if (const auto number = liveness_.ping(now)) {
     const Ping ping = ping_message(*number);
+    out_.reserve(out_.size() + members_.size());
     for (const auto& [session, member] : members_) send(session, ping);
   } else if (const auto doubted = liveness_.doubted(now); !doubted.empty()) {
     const Ping ping = ping_message(liveness_.extra_ping(now));
@@ -563,6 +564,7 @@ void Rendezvous::end_round(const std::string& why, bool membership) {
   ended_why_ = why;
   note(HappeningKind::disband,
        "round " + std::to_string(record_.last.generation.value) + " is over: " + why);
+  out_.reserve(out_.size() + members_.size());
   for (const auto& [session, member] : members_) {
     if (member.rank && !member.outcome) send(session, disband_message(why));
   }
@@ -846,6 +848,7 @@ void Rendezvous::seal() {
            (welcome.world_size == 1 ? " worker" : " workers"));
   out_.emplace_back(Save{record_});
   std::map<std::string, int> role_bases;
+  out_.reserve(out_.size() + by_rank.size());
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     const Member& member = *by_rank[rank];
     welcome.node_rank = *member.rank;
