@@ -57,7 +57,8 @@ std::vector<NodePlan> draw_nodes(Random& random, int count, const Terms& terms) 
     node.nproc = uneven ? between(random, 1, 8) : 2;
     if (chance(random, 0.2)) node.role = "other";
     if (terms.fixed_ranks) {
-      if (i < terms.max_nodes) node.asked = NodeRank{i};
+      // Against the order of names, which would be theirs anyhow.
+      if (i < terms.max_nodes) node.asked = NodeRank{terms.max_nodes - 1 - i};
     } else if (chance(random, 0.1)) {
       node.asked = NodeRank{between(random, 0, terms.max_nodes)};
     }
