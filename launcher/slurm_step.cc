@@ -1,6 +1,7 @@
 #include "launcher/slurm_step.h"
 
 #include "launcher/endpoint.h"
+#include "launcher/mpi_environment.h"
 #include "launcher/text.h"
 
 #include <algorithm>
@@ -28,10 +29,13 @@ class Placer {
 
   Result<SlurmPlace> run() {
     place_.options = given_;
-    if (given_.standalone || lookup(environment_, "OMPI_COMM_WORLD_SIZE")) return place_;
+    if (given_.standalone) return place_;
+    // Inside an allocation, too: of SLURM's step these know only what mpirun made of it.
+    if (started_by_mpirun(environment_)) return take_mpi();
     auto slurm = read_slurm_environment(environment_);
     if (!slurm) return slurm.error();
     if (!slurm->step) {
+      if (auto mpi = read_mpi_environment(environment_); !mpi || *mpi) return take_mpi();
       if (slurm->job_nodes > 1 && !says_nodes()) {
         place_.warnings.push_back(
             "SLURM job " + slurm->job + " has " + std::to_string(slurm->job_nodes) +
@@ -55,6 +59,17 @@ class Placer {
     probe.emplace("PET_NNODES", "2");
     const auto parsed = parse_options(arguments_, probe);
     return parsed && parsed->min_nodes == given_.min_nodes && parsed->max_nodes == given_.max_nodes;
+  }
+
+  Result<SlurmPlace> take_mpi() {
+    const auto task = read_mpi_environment(environment_);
+    if (!task) return task.error();
+    if (!*task) return place_;
+    auto mpi = place_in_mpi(**task, given_, arguments_, environment_);
+    if (!mpi) return mpi.error();
+    place_.options = std::move(mpi->options);
+    place_.notes = std::move(mpi->notes);
+    return place_;
   }
 
   Result<SlurmPlace> take_step(const SlurmStep& step) {

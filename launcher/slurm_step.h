@@ -11,7 +11,8 @@
 //   shutdown-timeout         a little less than what SLURM leaves from TERM to KILL (KillWait)
 //   nproc-per-node auto      no more than the GPUs or CPUs that the step has on this node
 //
-// Outside of a step (batch script, shell of salloc) nothing is taken.
+// Outside of a step (batch script, shell of salloc) nothing is taken.  Tasks of mpirun take what
+// mpi_environment.h says.
 #pragma once
 
 #include "launcher/environment.h"
