@@ -45,13 +45,21 @@ rendezvous::Terms terms_of(const Spec& spec) {
   return terms;
 }
 
+rendezvous::Join first_join(const Spec& spec) {
+  rendezvous::Join join;
+  join.job = spec.run_id;
+  join.node = kNode;
+  join.host = spec.host_name;
+  join.nproc = spec.nproc;
+  join.role = spec.role;
+  join.terms = terms_of(spec);
+  return join;
+}
+
 }  // namespace
 
 LocalRendezvous::LocalRendezvous(boost::asio::io_context& io, const Spec& spec)
-    : io_(io),
-      spec_(spec),
-      decisions_(spec.run_id, {}, terms_of(spec), rendezvous::Authority{}),
-      timer_(io) {}
+    : io_(io), spec_(spec), decisions_(first_join(spec), rendezvous::Authority{}), timer_(io) {}
 
 void LocalRendezvous::join(const Join& join, std::string report) {
   store_.reset();  // before the next one is opened: the port may be the same
@@ -62,14 +70,7 @@ void LocalRendezvous::join(const Join& join, std::string report) {
         outcome_of(*join.ended, round_, spec_.host_name, std::move(report), Clock::now());
     return say(std::move(ended));
   }
-  rendezvous::Join first;
-  first.job = spec_.run_id;
-  first.node = kNode;
-  first.host = spec_.host_name;
-  first.nproc = spec_.nproc;
-  first.role = spec_.role;
-  first.terms = terms_of(spec_);
-  say(std::move(first));
+  say(first_join(spec_));
 }
 
 void LocalRendezvous::report(const Report& report) {

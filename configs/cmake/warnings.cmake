@@ -8,6 +8,11 @@ if(DISTRUN_SANITIZE)
   add_compile_options(-fsanitize=${DISTRUN_SANITIZE} -fno-sanitize-recover=all
                       -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${DISTRUN_SANITIZE})
+  if(DISTRUN_SANITIZE MATCHES "undefined" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # A third of the compile time, for what ASan reports too (null), what x86 forgives (alignment: the
+    # fuzz preset, by clang, looks for it where bytes are parsed) and casts that this code does not have.
+    add_compile_options(-fno-sanitize=null,alignment,vptr)
+  endif()
   if(DISTRUN_SANITIZE MATCHES "thread")
     add_compile_options(-Wno-error=tsan)  # GCC cannot see through atomic_thread_fence.
   endif()

@@ -183,8 +183,7 @@ Coordinator::Jobs::iterator Coordinator::job_for(const Join& join,
   }
   if (refused) return job;
   job = jobs_.try_emplace(join.job).first;
-  job->second.rendezvous =
-      std::make_unique<Rendezvous>(join.job, join.token, join.terms, authority_);
+  job->second.rendezvous = std::make_unique<Rendezvous>(join, authority_);
   return job;
 }
 

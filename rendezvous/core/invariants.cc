@@ -157,8 +157,8 @@ constexpr StepInvariant kStepInvariants[] = {
        bool end_saved = before.over.has_value();
        for (const Effect& effect : effects) {
          if (const auto* save = std::get_if<Save>(&effect)) {
-           round_saved = round_saved || save->record.last == after.last;
-           end_saved = end_saved || save->record.over.has_value();
+           round_saved = round_saved || save->record->last == after.last;
+           end_saved = end_saved || save->record->over.has_value();
          } else if (const auto* send = std::get_if<Send>(&effect)) {
            if (std::holds_alternative<Welcome>(send->message) && !round_saved) return false;
            if (std::holds_alternative<Over>(send->message) && !end_saved) return false;

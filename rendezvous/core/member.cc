@@ -357,6 +357,7 @@ void Member::attach(int dial) {
 void Member::place(const Welcome& welcome) {
   DISTRUN_CHECK(welcome.round > round_);
   round_ = welcome.round;
+  founder_ = welcome.founder;
   rank_ = welcome.node_rank;
   node_count_ = welcome.node_count;
   restart_count_ = welcome.restart_count;

@@ -312,6 +312,7 @@ class Member {
 
   // What this node has, wants and has to tell.
   Fence round_;
+  NodeId founder_;          // of the job that round_ is of
   NodeRank rank_;           // in round_
   int node_count_ = 1;      // of round_
   int restart_count_ = 0;   // in round_

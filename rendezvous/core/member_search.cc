@@ -181,6 +181,7 @@ void Member::send_join(int dial, Line& line) {
   if (has_round()) {
     Join::Held held;
     held.round = round_;
+    held.founder = founder_;
     held.rank = rank_;
     held.node_count = node_count_;
     held.restart_count = restart_count_;
@@ -206,6 +207,7 @@ void Member::host() {
   Record record;
   record.job = limits_.self.job;
   record.token = limits_.self.token;
+  record.founder = founder_;
   record.terms = limits_.self.terms;
   record.last = round_;
   record.node_count = node_count_;

@@ -98,6 +98,7 @@ struct Held {
   int node_count = 1;  // of that round; with the next, what a coordinator without memory needs
   int restart_count = 0;
   std::optional<Outcome> outcome;
+  NodeId founder{};  // Welcome's
   bool operator==(const Held&) const = default;
 };
 
@@ -155,6 +156,8 @@ inline constexpr int kMaxSuccessors = 15;  // the lowest ranks; a list of all wo
 
 struct Welcome {
   Fence round;
+  // The node whose Join began the job: with it, a later job of the same name is another.
+  NodeId founder;
   NodeRank node_rank;
   int node_count = 1;
   Rank base_rank;  // of this node's local rank 0

@@ -65,14 +65,15 @@ std::string_view to_string(RoundPhase phase) {
   return "?";
 }
 
-Rendezvous::Rendezvous(std::string job, std::string token, Terms terms, Authority authority)
+Rendezvous::Rendezvous(const Join& founder, Authority authority)
     : authority_(std::move(authority)),
-      budget_(budget_limits(terms)),
-      liveness_(terms.beat, terms.silence()) {
-  DISTRUN_CHECK(!terms_problem(terms));
-  record_.job = std::move(job);
-  record_.token = std::move(token);
-  record_.terms = std::move(terms);
+      budget_(budget_limits(founder.terms)),
+      liveness_(founder.terms.beat, founder.terms.silence()) {
+  DISTRUN_CHECK(!terms_problem(founder.terms));
+  record_.job = founder.job;
+  record_.token = founder.token;
+  record_.founder = founder.node;
+  record_.terms = founder.terms;
 }
 
 Rendezvous::Rendezvous(Record record, Authority authority, TimePoint now)
@@ -204,7 +205,8 @@ void Rendezvous::on(const ReachedAt& event) {
 
 void Rendezvous::on_message(SessionId session, const Join& join) {
   const bool trusted = join.token == record_.token;
-  if (phase_ == RoundPhase::over && trusted && join.held && join.held->round <= record_.last) {
+  if (phase_ == RoundPhase::over && trusted && join.held && join.held->round <= record_.last &&
+      !of_another_job(join)) {
     // It missed the end.
     send(session, *record_.over);
     out_.emplace_back(Drop{session});
@@ -232,6 +234,7 @@ void Rendezvous::on_message(SessionId session, const Join& join) {
   }
   Member& member = members_[session];
   member.join = join;
+  member.join.terms = {};
   by_node_[join.node] = session;
   if (join.node_rank) asked_ranks_[*join.node_rank] = session;
   liveness_.add(session, now_);
@@ -311,6 +314,10 @@ std::optional<Refused> Rendezvous::refusal(const Join& join) const {
                                           "nodes have the same");
   }
   if (elsewhere_) return elsewhere_;
+  if (of_another_job(join)) {
+    return refuse(RefusalCode::closed, "the job " + record_.job + " that it belongs to is over, " +
+                                           "and another of that name has begun");
+  }
   if (phase_ == RoundPhase::over) {
     return refuse(RefusalCode::closed, "job " + record_.job + " is over: " + record_.over->why);
   }
@@ -383,6 +390,7 @@ bool Rendezvous::replace_older_session(SessionId session, const Join& join) {
   liveness_.add(session, now_);
   if (moved.join.node_rank) asked_ranks_[*moved.join.node_rank] = session;
   moved.join = join;
+  moved.join.terms = {};
   out_.emplace_back(Drop{old});
   note(HappeningKind::reattach, join.host + " is back on another connection", &moved);
   if (moved.draining) {
@@ -422,6 +430,12 @@ bool Rendezvous::knows_newer(const Join& join) const {
          join.held->round > record_.last;
 }
 
+// Its job had this one's name and is over; its coordinator, a daemon, took that for forgotten.
+bool Rendezvous::of_another_job(const Join& join) const {
+  return !authority_.host && join.held && record_.last.generation.value >= 0 &&
+         join.held->founder != record_.founder;
+}
+
 void Rendezvous::adopt(const Join& join) {
   for (auto& [session, member] : members_) {  // of the older round
     if (!member.rank) continue;
@@ -434,6 +448,7 @@ void Rendezvous::adopt(const Join& join) {
   working_ = seated_ = succeeded_ = left_ = 0;
   failure_.reset();
   adopted_ = new_epoch_ = true;
+  record_.founder = join.held->founder;
   record_.last = join.held->round;
   record_.node_count = std::clamp(join.held->node_count, 1, record_.terms.max_nodes);
   record_.restarts = std::clamp(join.held->restart_count, 0, record_.terms.max_restarts);
@@ -761,7 +776,7 @@ void Rendezvous::finish(Over over) {
   record_.over = over;
   enter(RoundPhase::over);
   note(HappeningKind::over, "the job is over: " + over.why);
-  out_.emplace_back(Save{record_});
+  out_.emplace_back(Save{std::make_shared<const Record>(record_)});
   for (const auto& [session, member] : members_) send(session, over);
 }
 
@@ -817,6 +832,7 @@ void Rendezvous::seal() {
 
   Welcome welcome;
   welcome.round = record_.last;
+  welcome.founder = record_.founder;
   welcome.node_count = n;
   welcome.restart_count = record_.restarts;
   welcome.coordinator = record_.coordinator;
@@ -846,7 +862,7 @@ void Rendezvous::seal() {
        "round " + std::to_string(record_.last.generation.value) + " begins: " + std::to_string(n) +
            (n == 1 ? " node, " : " nodes, ") + std::to_string(welcome.world_size) +
            (welcome.world_size == 1 ? " worker" : " workers"));
-  out_.emplace_back(Save{record_});
+  out_.emplace_back(Save{std::make_shared<const Record>(record_)});
   std::map<std::string, int> role_bases;
   out_.reserve(out_.size() + by_rank.size());
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {

@@ -41,6 +41,7 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -82,6 +83,7 @@ inline constexpr int kMaxNodes = 65'536;
 struct Record {
   std::string job;
   std::string token;
+  NodeId founder;  // Welcome's
   Terms terms;
   Fence last;                      // the last sealed round; generation -1: none yet
   int node_count = 0;              // of that round
@@ -121,7 +123,7 @@ struct Drop {
 };
 // Make it durable before anything that follows is sent.
 struct Save {
-  Record record;
+  std::shared_ptr<const Record> record;  // never null; shared, as an Effect is to be small
 };
 // The job is of no interest any more: its record can go.
 struct Forget {
@@ -178,8 +180,8 @@ struct Authority {
 
 class Rendezvous {
  public:
-  // A new job, with the terms of its first Join.
-  Rendezvous(std::string job, std::string token, Terms terms, Authority authority);
+  // A new job, as its first Join wants it.
+  Rendezvous(const Join& founder, Authority authority);
   // A job that was.
   Rendezvous(Record record, Authority authority, TimePoint now);
 
@@ -199,7 +201,7 @@ class Rendezvous {
 
  private:
   struct Member {
-    Join join;                       // as it came; address and store_port are kept up to date
+    Join join;  // as it came, without terms; address and store_port are kept up to date
     std::optional<NodeRank> rank;    // in the last sealed round
     std::optional<Outcome> outcome;  // of that round
     bool waiting = false;            // for the next round
@@ -259,6 +261,7 @@ class Rendezvous {
   Ping ping_message(std::uint64_t number) const;
   void ping_now(SessionId session);
   bool knows_newer(const Join& join) const;
+  bool of_another_job(const Join& join) const;
   void direct_elsewhere(const Join& coordinator);
   bool scales_up() const;
   TimePoint join_deadline() const { return gathering_since_ + record_.terms.join_timeout; }

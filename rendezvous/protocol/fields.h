@@ -100,6 +100,7 @@ void fields(A& a, Subject<A, Join::Held>& held) {
   a.expect(held.rank.value < held.node_count, "rank is not below node_count");
   a.integer("restart_count", held.restart_count, 0, kMaxInt);
   a.maybe("outcome", held.outcome, [&](auto& outcome) { a.object("outcome", outcome); });
+  a.text("founder", held.founder, kMaxName, Text::name);
 }
 
 template <class A>
@@ -159,6 +160,7 @@ void fields(A& a, Subject<A, Leave>& leave) {
 template <class A>
 void fields(A& a, Subject<A, Welcome>& welcome) {
   a.object("round", welcome.round);
+  a.text("founder", welcome.founder, kMaxName, Text::name);
   a.integer("node_rank", welcome.node_rank.value, 0, kMaxNodes - 1);
   a.integer("node_count", welcome.node_count, 1, kMaxNodes);
   a.integer("base_rank", welcome.base_rank.value, 0, kMaxInt);
@@ -231,6 +233,7 @@ template <class A>
 void fields(A& a, Subject<A, Record>& record) {
   a.text("job", record.job, kMaxName, Text::name);
   a.text("token", record.token, kMaxName, Text::name);
+  a.text("founder", record.founder, kMaxName, Text::name);
   a.object("terms", record.terms);
   a.object("last", record.last);
   a.integer("node_count", record.node_count, 0, kMaxNodes);

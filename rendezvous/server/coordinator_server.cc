@@ -286,7 +286,7 @@ void CoordinatorServer::Impl::carry_out(const Effect& effect) {
   if (held_.empty() && !waits) return std::visit([this](const auto& e) { apply(e); }, effect);
   held_.emplace_back(effect, now_);
   if (!waits) return;
-  options_.save_async(save->record, [weak = weak_from_this()] {
+  options_.save_async(*save->record, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_saved();
   });
 }
@@ -333,9 +333,9 @@ void CoordinatorServer::Impl::apply(const Drop& drop) {
 
 void CoordinatorServer::Impl::apply(const Save& save) {
   if (!options_.save) return;
-  if (const auto saved = options_.save(save.record); !saved)
+  if (const auto saved = options_.save(*save.record); !saved)
     log::error("cannot keep what is to outlive this process; the job goes on without it",
-               {{"job", save.record.job}, {"reason", saved.error().detail}});
+               {{"job", save.record->job}, {"reason", saved.error().detail}});
 }
 
 void CoordinatorServer::Impl::apply(const Forget& forget) const {

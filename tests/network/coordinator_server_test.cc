@@ -292,6 +292,7 @@ TEST_F(CoordinatorServerTest, ARestoredJobTakesItsMemberBack) {
   CoordinatorServerOptions options;
   Record record;
   record.job = "train";
+  record.founder = join.node;
   record.terms = join.terms;
   record.last = Fence{0, Generation(4)};
   record.node_count = 1;
@@ -303,7 +304,7 @@ TEST_F(CoordinatorServerTest, ARestoredJobTakesItsMemberBack) {
   ServedCoordinator server(options);
   server.start();
   Join back = join;
-  back.held = Join::Held{record.last, NodeRank(0), 1, 0, std::nullopt};
+  back.held = Join::Held{record.last, NodeRank(0), 1, 0, std::nullopt, join.node};
   StubAgent a(server.port(), back);
   a.hear_pings();
   EXPECT_THAT(fetch(server.port(), "GET /status HTTP/1.0\r\n\r\n"),

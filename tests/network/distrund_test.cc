@@ -115,7 +115,7 @@ TEST(DistrundTest, WithAStateFolderAJobOutlivesTheDaemonThatIsKilled) {
   browser.socket().send("GET /status HTTP/1.0\r\n\r\n");
   const std::string page = browser.socket().receive(100'000);
   EXPECT_THAT(page, HasSubstr(R"("job":"train","phase":"recovering")"));
-  join.held = Join::Held{round, NodeRank(0), 1, 0, std::nullopt};
+  join.held = Join::Held{round, NodeRank(0), 1, 0, std::nullopt, join.node};
   StubAgent a(again.port, join);
   a.hear_pings();
   EXPECT_TRUE(test::wait_for(

@@ -26,8 +26,10 @@ inline Terms terms(int min_nodes, int max_nodes, int max_restarts = 0) {
 
 class Hall {
  public:
+  static constexpr const char* kFounder = "host1";  // of a new job, whoever joins first
+
   explicit Hall(Terms terms, Authority authority = {})
-      : terms_(terms), core_("job", "", std::move(terms), std::move(authority)) {}
+      : terms_(std::move(terms)), core_(a_join(kFounder), std::move(authority)) {}
   Hall(const Record& record, Authority authority)
       : terms_(record.terms), core_(record, std::move(authority), TimePoint{}) {}
 
@@ -103,7 +105,7 @@ class Hall {
       } else if (const auto* drop = std::get_if<Drop>(&effect)) {
         dropped_.insert(drop->session);
       } else if (const auto* save = std::get_if<Save>(&effect)) {
-        saved_ = save->record;
+        saved_ = *save->record;
       } else if (const auto* note = std::get_if<Note>(&effect)) {
         notes_.push_back(note->happening);
       }

@@ -295,7 +295,7 @@ TEST(Rendezvous, WithoutTheTokenNobodyHearsHowItEnded) {
   hall.ended(a, RoundResult::succeeded);
   Join spy = hall.a_join("host2");
   spy.token = "guessed";
-  spy.held = Held{{0, Generation(0)}, NodeRank(0), 1, 0, std::nullopt};
+  spy.held = Held{{0, Generation(0)}, NodeRank(0), 1, 0, std::nullopt, "host1.1"};
   const SessionId b = hall.join(spy);
   EXPECT_FALSE(hall.last<Over>(b));
   EXPECT_EQ(hall.last<Refused>(b)->code, RefusalCode::token);
@@ -412,13 +412,53 @@ TEST(RendezvousRecovering, AJournalThatIsBehindLearnsOfTheNewerRound) {
   EXPECT_EQ(hall.generation(), 6);
 }
 
+// A daemon takes a new job of an ended one's name.  A node that slept through both belongs to
+// neither the new job's rounds nor its end.
+Join from_an_older_job(const Hall& hall, int generation) {
+  Join late = hall.a_join("host9");
+  late.held = Held{{0, Generation(generation)}, NodeRank(0), 2, 0, std::nullopt, "host7.1"};
+  return late;
+}
+
+TEST(RendezvousRecovering, ANodeOfAnOlderJobOfThisNameDoesNotEndThisOne) {
+  Hall hall(terms(1, 2));
+  const SessionId a = hall.join("host1");
+  const SessionId b = hall.join("host2");
+  for (const int generation : {0, 7}) {
+    const SessionId late = hall.join(from_an_older_job(hall, generation));
+    ASSERT_TRUE(hall.last<Refused>(late));
+    EXPECT_EQ(hall.last<Refused>(late)->code, RefusalCode::closed);
+    EXPECT_THAT(hall.last<Refused>(late)->why, HasSubstr("another of that name has begun"));
+  }
+  EXPECT_EQ(hall.phase(), RoundPhase::sealed);
+  EXPECT_FALSE(hall.last<Disband>(a));
+  EXPECT_FALSE(hall.last<Disband>(b));
+}
+
+TEST(RendezvousRecovering, ANodeOfAnOlderJobDoesNotMakeAJournalSeemBehind) {
+  Record record = a_record(2);
+  record.founder = "host1.1";
+  Hall hall(record, Authority{});
+  const SessionId late = hall.join(from_an_older_job(hall, 7));
+  EXPECT_EQ(hall.last<Refused>(late)->code, RefusalCode::closed);
+  EXPECT_EQ(hall.state().last.generation, Generation(4));
+}
+
+TEST(RendezvousRecovering, ANodeOfAnOlderJobDoesNotHearHowThisOneEnded) {
+  Hall hall(terms(1, 1));
+  hall.ended(hall.join("host1"), RoundResult::succeeded);
+  const SessionId late = hall.join(from_an_older_job(hall, 0));
+  EXPECT_FALSE(hall.last<Over>(late));
+  EXPECT_EQ(hall.last<Refused>(late)->code, RefusalCode::closed);
+}
+
 TEST(RendezvousRecovering, ANodeThatComesTwiceWhileItDrainsIsWaitedForOnce) {
   Hall hall(terms(2, 2));
   const SessionId a = hall.join("host1");
   const SessionId b = hall.join("host2");
   hall.close(b);
   Join again = hall.a_join("host2");
-  again.held = Held{{0, Generation(0)}, NodeRank(1), 2, 0, std::nullopt};
+  again.held = Held{{0, Generation(0)}, NodeRank(1), 2, 0, std::nullopt, "host1.1"};
   hall.join(again);
   const SessionId last = hall.join(again);  // its connection broke once more
   EXPECT_TRUE(hall.last<Disband>(last));

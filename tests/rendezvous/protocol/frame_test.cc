@@ -93,16 +93,18 @@ TEST(FrameTest, TheBytesOnTheWireAreThoseOfTheManual) {
           R"("last_call_us":30000000,"rejoin_wait_us":100000,"beat_us":1000000,"beats_missed":3}})");
   Welcome welcome;
   welcome.round = Fence{0, Generation(0)};
+  welcome.founder = "host-a.17.5eed";
   welcome.world_size = 2;
   welcome.role_world_size = 2;
   welcome.master_addr = "10.0.0.1";
   welcome.master_port = 40001;
-  EXPECT_EQ(encode(CoordinatorMessage(welcome)),
-            std::string("\0\0\0\xF6", 4) +
-                R"({"type":"welcome","round":{"epoch":0,"generation":0},"node_rank":0,)"
-                R"("node_count":1,"base_rank":0,"world_size":2,"base_role_rank":0,)"
-                R"("role_world_size":2,"master_addr":"10.0.0.1","master_port":40001,)"
-                R"("restart_count":0,"coordinator":"","successors":[]})");
+  EXPECT_EQ(
+      encode(CoordinatorMessage(welcome)),
+      std::string("\0\0\x01\x11", 4) +
+          R"({"type":"welcome","round":{"epoch":0,"generation":0},)"
+          R"("founder":"host-a.17.5eed","node_rank":0,"node_count":1,"base_rank":0,"world_size":2,"base_role_rank":0,)"
+          R"("role_world_size":2,"master_addr":"10.0.0.1","master_port":40001,)"
+          R"("restart_count":0,"coordinator":"","successors":[]})");
   EXPECT_EQ(encode(CoordinatorMessage(Ping{7, Fence{0, Generation(0)}})),
             std::string("\0\0\0\x59", 4) +
                 R"({"type":"ping","number":7,"last":{"epoch":0,"generation":0},"quorum":true,)"

@@ -15,13 +15,13 @@ namespace distrun::rendezvous {
 template <class T>
 inline constexpr std::size_t kFields = boost::pfr::tuple_size_v<T>;
 static_assert(kFields<Terms> == 11 && kFields<Failure> == 7 && kFields<Outcome> == 6);
-static_assert(kFields<Join> == 14 && kFields<Join::Held> == 5);
+static_assert(kFields<Join> == 14 && kFields<Join::Held> == 6);
 static_assert(kFields<Failed> == 2 && kFields<Ended> == 2 && kFields<Pong> == 1 &&
               kFields<Leave> == 1);
-static_assert(kFields<Welcome> == 12 && kFields<Successor> == 5 && kFields<Waiting> == 12);
+static_assert(kFields<Welcome> == 13 && kFields<Successor> == 5 && kFields<Waiting> == 12);
 static_assert(kFields<Disband> == 4 && kFields<Over> == 6 && kFields<Refused> == 4 &&
               kFields<Ping> == 4);
-static_assert(kFields<Record> == 9);
+static_assert(kFields<Record> == 10);
 
 inline Terms some_terms() {
   using std::chrono::milliseconds;
@@ -77,7 +77,7 @@ inline Join some_join() {
   join.node_rank = NodeRank(1);
   join.hosts = true;
   join.terms = some_terms();
-  join.held = Join::Held{Fence{17, Generation(6)}, NodeRank(1), 3, 2, some_outcome()};
+  join.held = Join::Held{Fence{17, Generation(6)}, NodeRank(1), 3, 2, some_outcome(), "host-a.1.2"};
   return join;
 }
 
@@ -115,6 +115,7 @@ inline std::vector<AgentMessage> agent_messages() {
 inline std::vector<CoordinatorMessage> coordinator_messages() {
   Welcome welcome;
   welcome.round = Fence{17, Generation(7)};
+  welcome.founder = "host-a.1.2";
   welcome.node_rank = NodeRank(1);
   welcome.node_count = 3;
   welcome.base_rank = Rank(8);
@@ -157,6 +158,7 @@ inline Record some_record() {
   Record record;
   record.job = "train";
   record.token = "secret";
+  record.founder = "host-a.1.2";
   record.terms = some_terms();
   record.last = Fence{17, Generation(7)};
   record.node_count = 2;

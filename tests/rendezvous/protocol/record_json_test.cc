@@ -23,7 +23,8 @@ TEST(RecordJsonTest, ARecordIsOneLine) {
 
 TEST(RecordJsonTest, WhatIsNoRecordIsAnErrorWithTheFieldsName) {
   EXPECT_EQ(record_from_json("").error().detail, "record: not a JSON object");
-  EXPECT_EQ(record_from_json(R"({"job":"a","token":""})").error().detail, "record: terms: missing");
+  EXPECT_EQ(record_from_json(R"({"job":"a","token":"","founder":""})").error().detail,
+            "record: terms: missing");
 }
 
 TEST(RecordJsonTest, TheStatusShowsEachMemberAndNoSecrets) {

@@ -62,7 +62,7 @@ class EventFileTest : public testing::Test {
       if (const auto* note = std::get_if<Note>(&effect)) {
         file_->on_happening(note->happening, now_);
       } else if (const auto* save = std::get_if<Save>(&effect)) {
-        saved_ = save->record;
+        saved_ = *save->record;
       }
     }
   }

@@ -157,7 +157,10 @@ std::string RendezvousStory::begin(const Settings& settings) {
     authority.successor = setting(settings, "successor", 0);
   }
   if (settings.count("round") == 0) {
-    core_.emplace("job", "", terms_, authority);
+    Join founder;
+    founder.job = "job";
+    founder.terms = terms_;
+    core_.emplace(founder, authority);
   } else {
     Record record;
     record.job = "job";

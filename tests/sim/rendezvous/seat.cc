@@ -133,7 +133,7 @@ void Seat::apply(const Effects& effects) {
       sessions_.erase(socket->second);
       sockets_.erase(socket);
     } else if (const auto* save = std::get_if<Save>(&effect)) {
-      if (journal_) (*journal_)[save->record.job] = save->record;
+      if (journal_) (*journal_)[save->record->job] = *save->record;
     } else if (const auto* forget = std::get_if<Forget>(&effect)) {
       if (journal_) journal_->erase(forget->job);
     }

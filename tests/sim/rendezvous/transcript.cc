@@ -149,7 +149,7 @@ std::string line(const Drop& e) {
   return number(e.session.value) + ": Drop";
 }
 std::string line(const Save& e) {
-  return "Save last " + to_line(e.record.last) + (e.record.over ? " over" : "");
+  return "Save last " + to_line(e.record->last) + (e.record->over ? " over" : "");
 }
 std::string line(const Forget& e) {
   return "Forget " + e.job;
