@@ -27,7 +27,7 @@ constexpr std::array kFamilies{
 };
 
 constexpr std::string_view kStandalone =
-    "--standalone, if each distrun is to run a job of its own, ignores these variables";
+    "--standalone, which ignores these variables, if each distrun is to run a job of its own";
 
 // nullopt: not set.
 Result<std::optional<int>> number(const Environment& environment, std::string_view name,
@@ -37,8 +37,8 @@ Result<std::optional<int>> number(const Environment& environment, std::string_vi
   const auto value = parse_int(*text, least, kNumberMax);
   if (!value) {
     return Error{Errc::invalid_argument, std::string(name) + ": not a whole number from " +
-                                             std::to_string(least) + " up: " + quote(*text) + "; " +
-                                             std::string(kStandalone)};
+                                             std::to_string(least) + " up: " + quote(*text) +
+                                             "; give " + std::string(kStandalone)};
   }
   seen += (seen.empty() ? "" : ", ") + std::string(name) + "=" + std::to_string(*value);
   return std::optional(static_cast<int>(*value));
@@ -92,13 +92,18 @@ Result<MpiPlace> place_in_mpi(const MpiTask& task, const Options& options,
                      std::string(kStandalone)};
   }
   if (*task.on_node > 1) {
+    const std::string count = std::to_string(*task.on_node);
+    const std::string instead =
+        *task.on_node == *task.size
+            ? "leave mpirun out and use distrun --nproc-per-node " + count
+            : "use mpirun --map-by ppr:1:node (Open MPI) or -ppn 1 (MPICH) and distrun "
+              "--nproc-per-node " +
+                  count + " --rdzv-endpoint HOST:PORT";
     return Error{Errc::invalid_argument,
-                 what + " with " + std::to_string(*task.on_node) +
-                     " on this node. One distrun on each node starts all of its workers: use "
-                     "mpirun --map-by ppr:1:node (Open MPI) or -ppn 1 (MPICH) and distrun "
-                     "--nproc-per-node " +
-                     std::to_string(*task.on_node) + " --rdzv-endpoint HOST:PORT; or " +
-                     std::string(kStandalone)};
+                 what + " with " + count +
+                     " on this node. One distrun on each node starts all of "
+                     "its workers: " +
+                     instead + "; or give " + std::string(kStandalone)};
   }
   Environment taken = environment;
   taken.emplace("PET_NNODES", std::to_string(*task.size));
@@ -111,7 +116,7 @@ Result<MpiPlace> place_in_mpi(const MpiTask& task, const Options& options,
                  what + ", one on each of " + std::to_string(*task.size) +
                      " nodes, but that does not say where they can meet: give --rdzv-endpoint "
                      "HOST:PORT, HOST being the node of rank 0 (number of nodes and node rank are "
-                     "taken from MPI); or " +
+                     "taken from MPI); or give " +
                      std::string(kStandalone)};
   }
   place.options = std::move(*parsed);

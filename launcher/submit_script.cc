@@ -117,9 +117,7 @@ class Script {
     add("# On USR1 the workers are asked to stop, with time to save what they have, and the job "
         "is");
     add("# requeued.  To try it out: scancel --batch --signal=USR1 JOB");
-    add("asked_to_stop=");
     add("stop() {");
-    add("  asked_to_stop=yes");
     add("  echo \"job $SLURM_JOB_ID: stops for a requeue\" >&2");
     if (!o_.save_signal.empty()) {
       const int pause = std::max(1, o_.notice / 2);
@@ -184,16 +182,24 @@ class Script {
 
   void finish() {
     add("");
+    if (elastic()) {
+      add("# SLURM took dead nodes out of the job: name them where scontrol and sacct show it.");
+      add("left=$(squeue --noheader --jobs=\"$SLURM_JOB_ID\" --format=%N)");
+      add("if [ -n \"$left\" ] && [ \"$left\" != \"$SLURM_JOB_NODELIST\" ]; then");
+      add("  lost=$(comm -23 <(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sort) \\");
+      add("    <(scontrol show hostnames \"$left\" | sort) | paste -sd ,)");
+      add("  echo \"job $SLURM_JOB_ID: lost $lost\" >&2");
+      add("  scontrol update JobId=\"$SLURM_JOB_ID\" Comment=\"lost $lost\"");
+      add("fi");
+    }
     if (o_.requeue) {
-      add("# 0: all is done.  143: stopped by SIGTERM.  75: a worker saved and asks to be started "
-          "again,");
-      add("# or the nodes did not find together in time.  Anything else would fail again: it is "
-          "not requeued.");
-      add("again=");
-      add("if [ \"$status\" = 75 ] || { [ -n \"$asked_to_stop\" ] && [ \"$status\" = 143 ]; }; "
-          "then again=yes; fi");
-      add("if [ -n \"$again\" ] && [ -z \"$cancelled\" ] && [ \"${SLURM_RESTART_COUNT:-0}\" -lt " +
-          std::to_string(o_.max_requeues) + " ]; then");
+      add("# 143: stopped by SIGTERM, ours or a preemption's.  75: a worker saved and asks to be "
+          "started");
+      add("# again, or the nodes did not find together in time.  Anything else is final: 0, or it "
+          "would");
+      add("# fail again.");
+      add("if { [ \"$status\" = 143 ] || [ \"$status\" = 75 ]; } && [ -z \"$cancelled\" ] &&");
+      add("  [ \"${SLURM_RESTART_COUNT:-0}\" -lt " + std::to_string(o_.max_requeues) + " ]; then");
       add("  echo \"job $SLURM_JOB_ID: requeued (status $status)\" >&2");
       add("  scontrol requeue \"$SLURM_JOB_ID\" && exit 0");
       add("fi");

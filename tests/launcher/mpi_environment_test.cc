@@ -69,6 +69,11 @@ TEST(MpiPlace, SeveralOnANodeAreRefusedInWords) {
                     HasSubstr("--map-by ppr:1:node"), HasSubstr("--nproc-per-node 4")));
 }
 
+TEST(MpiPlace, OfOneNodeAloneMpirunCanBeLeftOut) {
+  EXPECT_THAT(refusal({}, open_mpi(0, 4, 4)),
+              HasSubstr("leave mpirun out and use distrun --nproc-per-node 4"));
+}
+
 TEST(MpiPlace, OneOnEachNodeTakesItsNodeRank) {
   const auto placed =
       place({"--rdzv-backend", "c10d", "--rdzv-endpoint", "h1:29400"}, open_mpi(1, 2, 1));
