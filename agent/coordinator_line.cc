@@ -48,7 +48,7 @@ NoAnswer weightier(std::optional<NoAnswer> a, NoAnswer b) {
 
 }  // namespace
 
-std::shared_ptr<CoordinatorLine> CoordinatorLine::dial(asio::io_context& io,
+std::shared_ptr<CoordinatorLine> CoordinatorLine::dial(asio::io_context& io, Resolver& resolver,
                                                        const rendezvous::Contact& contact,
                                                        Duration timeout, Callbacks callbacks) {
   std::shared_ptr<CoordinatorLine> self(
@@ -58,12 +58,13 @@ std::shared_ptr<CoordinatorLine> CoordinatorLine::dial(asio::io_context& io,
     const auto line = weak.lock();
     if (line && !failure) line->out_of_time();
   });
-  // A little less than all the time, so that the lookup's own words are heard.
-  self->lookup_ = NameLookup::start(io, contact.address, timeout - timeout / 10,
-                                    [weak = self->weak_from_this()](auto addresses) {
-                                      const auto line = weak.lock();
-                                      if (line) line->on_addresses(std::move(addresses));
-                                    });
+  // No more than half the time, so that a name that was found before can be dialled without a name
+  // server, and the lookup's own words are heard.
+  self->question_ =
+      resolver.ask(contact.address, timeout / 2, [weak = self->weak_from_this()](auto addresses) {
+        const auto line = weak.lock();
+        if (line) line->on_addresses(std::move(addresses));
+      });
   return self;
 }
 
@@ -76,7 +77,7 @@ CoordinatorLine::CoordinatorLine(asio::io_context& io, const rendezvous::Contact
       deadline_(io),
       stagger_(io) {}
 
-void CoordinatorLine::on_addresses(Result<NameLookup::Addresses> addresses) {
+void CoordinatorLine::on_addresses(Result<Resolver::Addresses> addresses) {
   if (over_) return;
   if (!addresses) {
     reason_ = NoAnswer::unknown;
@@ -231,7 +232,7 @@ void CoordinatorLine::hang_up() {
   if (over_) return;
   over_ = true;
   callbacks_ = {};
-  if (lookup_) lookup_->cancel();
+  question_.reset();
   deadline_.cancel();
   stagger_.cancel();
   close_attempts(taken_.get());

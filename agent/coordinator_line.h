@@ -7,7 +7,7 @@
 // at which a coordinator greets is taken.  What answered at each is told if none does.
 #pragma once
 
-#include "agent/name_lookup.h"
+#include "agent/resolver.h"
 #include "rendezvous/core/member.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/server/connection.h"
@@ -35,7 +35,7 @@ class CoordinatorLine : public std::enable_shared_from_this<CoordinatorLine> {
     std::function<void(std::string why)> closed;  // after connected; not after hang_up()
   };
   // Never calls back from within.
-  static std::shared_ptr<CoordinatorLine> dial(boost::asio::io_context& io,
+  static std::shared_ptr<CoordinatorLine> dial(boost::asio::io_context& io, Resolver& resolver,
                                                const rendezvous::Contact& contact, Duration timeout,
                                                Callbacks callbacks);
 
@@ -58,7 +58,7 @@ class CoordinatorLine : public std::enable_shared_from_this<CoordinatorLine> {
 
   CoordinatorLine(boost::asio::io_context& io, const rendezvous::Contact& contact, Duration timeout,
                   Callbacks callbacks);
-  void on_addresses(Result<NameLookup::Addresses> addresses);
+  void on_addresses(Result<Resolver::Addresses> addresses);
   void try_next();
   void on_connected(const AttemptPtr& attempt, const boost::system::error_code& failure);
   void on_bytes(const AttemptPtr& attempt, std::string_view bytes);
@@ -76,10 +76,10 @@ class CoordinatorLine : public std::enable_shared_from_this<CoordinatorLine> {
   rendezvous::Contact contact_;
   Duration timeout_;
   Callbacks callbacks_;
-  std::shared_ptr<NameLookup> lookup_;
+  std::shared_ptr<Resolver::Question> question_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer stagger_;
-  NameLookup::Addresses left_;  // the next one last
+  Resolver::Addresses left_;  // the next one last
   std::vector<AttemptPtr> attempts_;
   AttemptPtr taken_;
   std::optional<rendezvous::member::NoAnswer> reason_;  // the one that weighs most

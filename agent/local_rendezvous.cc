@@ -2,15 +2,14 @@
 
 #include "agent/outcome.h"
 
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/address.hpp>
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
 namespace distrun::agent {
 namespace {
-
-using boost::asio::ip::tcp;
 
 const rendezvous::SessionId kSession{1};
 const rendezvous::NodeId kNode = "local";
@@ -18,21 +17,14 @@ const rendezvous::NodeId kNode = "local";
 constexpr Duration kBeat = std::chrono::hours(24);  // and nobody sets a timer for it
 constexpr int kBeatsMissed = 10'000;
 
-// An address as it is; a name as the first of its addresses, IPv4 before IPv6.
-Result<std::string> to_address(boost::asio::io_context& io, const std::string& host) {
-  boost::system::error_code ec;
-  boost::asio::ip::make_address(host, ec);
-  if (!ec) return host;
-  tcp::resolver resolver(io);
-  const auto found = resolver.resolve(host, "", ec);
-  if (ec || found.empty()) {
-    return Error{Errc::not_found, host + ": cannot be looked up (" + ec.message() +
-                                      "); give an address of this machine to --master-addr"};
-  }
-  for (const auto& entry : found) {
-    if (entry.endpoint().address().is_v4()) return entry.endpoint().address().to_string();
-  }
-  return found.begin()->endpoint().address().to_string();
+// A name server that is away answers after that, or not at all.
+constexpr Duration kLookup = std::chrono::seconds(30);
+
+// IPv4 before IPv6.
+std::string first_of(const NameLookup::Addresses& addresses) {
+  const auto v4 = std::find_if(addresses.begin(), addresses.end(),
+                               [](const auto& address) { return address.is_v4(); });
+  return (v4 != addresses.end() ? *v4 : addresses.front()).to_string();
 }
 
 rendezvous::Terms terms_of(const Spec& spec) {
@@ -77,7 +69,12 @@ void LocalRendezvous::report(const Report& report) {
   say(rendezvous::Failed{round_, failure_of(report.failure, spec_.host_name, Clock::now())});
 }
 
+LocalRendezvous::~LocalRendezvous() {
+  if (lookup_) lookup_->cancel();
+}
+
 void LocalRendezvous::leave(const Leave&) {
+  if (lookup_) lookup_->cancel();
   store_.reset();
   timer_.cancel();
 }
@@ -112,19 +109,26 @@ void LocalRendezvous::await_answer() {
 void LocalRendezvous::on(const rendezvous::Welcome& welcome) {
   answer_owed_ = false;
   round_ = welcome.round;
-  const auto no_store = [this](const Error& error) {
-    answer_(RoundFailed{RoundError::no_store, error.detail});
-  };
-  const auto address = to_address(io_, spec_.master_addr);
-  if (!address) return no_store(address.error());
+  boost::system::error_code no_address;
+  boost::asio::ip::make_address(spec_.master_addr, no_address);
+  if (!no_address) return open_store(welcome, spec_.master_addr);
+  lookup_ = NameLookup::start(io_, spec_.master_addr, kLookup, [this, welcome](auto found) {
+    if (found) return open_store(welcome, first_of(*found));
+    answer_(RoundFailed{RoundError::no_store,
+                        "--master-addr cannot be looked up: " + found.error().detail +
+                            "; give an address of this machine"});
+  });
+}
+
+void LocalRendezvous::open_store(const rendezvous::Welcome& welcome, const std::string& address) {
   rendezvous::StoreServerOptions options;
-  options.address = *address;
+  options.address = address;
   options.port = spec_.master_port;
   auto store = rendezvous::StoreServer::listen(io_, options);
-  if (!store) return no_store(store.error());
+  if (!store) return answer_(RoundFailed{RoundError::no_store, store.error().detail});
   store_ = std::move(*store);
   Assignment assignment = assignment_of(welcome);
-  assignment.master_addr = *address;
+  assignment.master_addr = address;
   assignment.master_port = store_->port();
   answer_(Welcome{assignment});
 }

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "agent/core/spec.h"
+#include "agent/name_lookup.h"
 #include "agent/rendezvous_client.h"
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/server/store_server.h"
@@ -22,6 +23,7 @@ namespace distrun::agent {
 class LocalRendezvous : public RendezvousClient {
  public:
   LocalRendezvous(boost::asio::io_context& io, const Spec& spec);
+  ~LocalRendezvous() override;
 
   void on_answer(Answer answer) override { answer_ = std::move(answer); }
   void join(const Join& join, std::string report) override;
@@ -38,6 +40,7 @@ class LocalRendezvous : public RendezvousClient {
   void on(const rendezvous::Ping& ping);
   void on(const rendezvous::Waiting&) {}
   void await_answer();
+  void open_store(const rendezvous::Welcome& welcome, const std::string& address);
 
   boost::asio::io_context& io_;
   const Spec& spec_;
@@ -46,6 +49,7 @@ class LocalRendezvous : public RendezvousClient {
   rendezvous::Fence round_;   // the last one
   bool answer_owed_ = false;  // to join()
   boost::asio::steady_timer timer_;
+  std::shared_ptr<NameLookup> lookup_;  // of --master-addr
   std::unique_ptr<rendezvous::StoreServer> store_;
 };
 

@@ -73,10 +73,10 @@ RemoteRendezvous::RemoteRendezvous(asio::io_context& io, const Spec& spec,
       spec_(spec),
       options_(std::move(options)),
       node_(fresh_node_id(options_.host_name)),
+      resolver_(io),
       timer_(io) {}
 
 RemoteRendezvous::~RemoteRendezvous() {
-  if (lookup_) lookup_->cancel();
   for (const auto& [dial, line] : lines_) line.connection->hang_up();
 }
 
@@ -90,7 +90,7 @@ void RemoteRendezvous::join(const Join& join, std::string report) {
     if (asked.outcome->failure) own_failure_ = asked.outcome->failure;
   }
   feed(std::move(asked));
-  if (!member_ && !lookup_) begin();
+  if (!member_ && !question_) begin();
 }
 
 void RemoteRendezvous::report(const Report& report) {
@@ -100,11 +100,12 @@ void RemoteRendezvous::report(const Report& report) {
 
 void RemoteRendezvous::leave(const Leave& leave) {
   waiting_.reset();
+  question_.reset();
+  resolver_.cancel();
   if (over_) return;
   left_ = true;
   if (!member_) {
     over_ = true;
-    if (lookup_) lookup_->cancel();
     timer_.cancel();
     return;
   }
@@ -122,11 +123,11 @@ void RemoteRendezvous::begin() {
 }
 
 void RemoteRendezvous::look_up_endpoint() {
-  lookup_ = NameLookup::start(io_, options_.endpoint.address, kLookUpEndpoint,
-                              [this](auto addresses) { on_endpoint(std::move(addresses)); });
+  question_ = resolver_.ask(options_.endpoint.address, kLookUpEndpoint,
+                            [this](auto addresses) { on_endpoint(std::move(addresses)); });
 }
 
-void RemoteRendezvous::on_endpoint(Result<NameLookup::Addresses> addresses) {
+void RemoteRendezvous::on_endpoint(Result<Resolver::Addresses> addresses) {
   if (!addresses && options_.is_host != true) {
     // It may be this node's own: then nobody else would host.  So not before it is known.
     const bool first = lookups_++ == 0;
@@ -141,7 +142,7 @@ void RemoteRendezvous::on_endpoint(Result<NameLookup::Addresses> addresses) {
     });
     return;
   }
-  const auto hosts = host_endpoint(addresses ? *addresses : NameLookup::Addresses{});
+  const auto hosts = host_endpoint(addresses ? *addresses : Resolver::Addresses{});
   if (!hosts) {
     over_ = true;
     return answer_(RoundFailed{RoundError::closed, hosts.error().detail});
@@ -150,10 +151,10 @@ void RemoteRendezvous::on_endpoint(Result<NameLookup::Addresses> addresses) {
 }
 
 // True: this node's coordinator listens at the endpoint.  An error only for who was told to host.
-Result<bool> RemoteRendezvous::host_endpoint(const NameLookup::Addresses& addresses) {
+Result<bool> RemoteRendezvous::host_endpoint(const Resolver::Addresses& addresses) {
   const bool told_to = options_.is_host == true;
   const std::uint16_t port = options_.endpoint.port;
-  NameLookup::Addresses own;
+  Resolver::Addresses own;
   for (const auto& address : addresses) {
     if (is_own_address(address)) own.push_back(address);
   }
@@ -311,7 +312,7 @@ void RemoteRendezvous::apply(const rendezvous::member::Dial& effect) {
   const bool to_itself = member_->hosting() && at_endpoint_ && effect.contact == options_.endpoint;
   const rendezvous::Contact& contact = to_itself ? *own_endpoint_ : effect.contact;
   lines_[dial].connection =
-      CoordinatorLine::dial(io_, contact, effect.timeout, std::move(callbacks));
+      CoordinatorLine::dial(io_, resolver_, contact, effect.timeout, std::move(callbacks));
 }
 
 void RemoteRendezvous::apply(const rendezvous::member::Send& effect) {

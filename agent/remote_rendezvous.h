@@ -13,8 +13,8 @@
 
 #include "agent/coordinator_line.h"
 #include "agent/core/spec.h"
-#include "agent/name_lookup.h"
 #include "agent/rendezvous_client.h"
+#include "agent/resolver.h"
 #include "rendezvous/core/member.h"
 #include "rendezvous/server/coordinator_server.h"
 #include "rendezvous/server/event_file.h"
@@ -89,8 +89,8 @@ class RemoteRendezvous : public RendezvousClient {
 
   void begin();
   void look_up_endpoint();
-  void on_endpoint(Result<NameLookup::Addresses> addresses);
-  Result<bool> host_endpoint(const NameLookup::Addresses& addresses);
+  void on_endpoint(Result<Resolver::Addresses> addresses);
+  Result<bool> host_endpoint(const Resolver::Addresses& addresses);
   void begin_member(bool hosts);
   rendezvous::CoordinatorServerOptions server_options(int successor);
   bool open_event_file();
@@ -124,7 +124,8 @@ class RemoteRendezvous : public RendezvousClient {
   rendezvous::NodeId node_;
   Answer answer_;
 
-  std::shared_ptr<NameLookup> lookup_;  // of the endpoint, at first
+  Resolver resolver_;
+  std::shared_ptr<Resolver::Question> question_;  // where the endpoint is, at first
   TimePoint look_up_until_{};
   int lookups_ = 0;  // that failed
   std::optional<rendezvous::Member> member_;

@@ -271,6 +271,7 @@ class JobMaker {
                                                 : rendezvous::TakeoverRule::majority;
     nodes.start_timeout = options_.start_timeout.value_or(conf.join_timeout);
     nodes.patience = conf.reattach_timeout;
+    nodes.takeover_patience = conf.takeover_timeout;
     nodes.events_file = options_.events_file;
 
     rendezvous::Terms& terms = nodes.terms;

@@ -105,6 +105,8 @@ constexpr std::array kKeys{
     Key{"reattach_timeout",
         [](C& c, V v) { return fraction(c.reattach_timeout, v, std::chrono::seconds(1)); }},
     Key{"takeover", [](C& c, V v) { return takeover(c.takeover, v); }},
+    Key{"takeover_timeout",
+        [](C& c, V v) { return fraction(c.takeover_timeout, v, std::chrono::seconds(5)); }},
 };
 
 Error wrong(std::string text) {

@@ -36,6 +36,7 @@ struct RdzvConf {
   Duration rejoin_wait = std::chrono::milliseconds(100);  // hold for replacements after a loss
   Duration reattach_timeout = std::chrono::seconds(600);  // without a coordinator, workers going on
   std::string takeover = "majority";                      // or "any", "never"
+  Duration takeover_timeout = std::chrono::seconds(30);   // without one that has a majority
   bool operator==(const RdzvConf&) const = default;
 };
 

@@ -155,6 +155,7 @@ void Agent::on(const JobOver& over) {
 void Agent::on(const Disband& disband) {
   if (phase_ != AgentPhase::launching && phase_ != AgentPhase::working) return;
   if (disband.generation != assignment_->generation) return;
+  ended_why_ = disband.why;
   // Our own failure, come back: its group stops by itself, or waits whether all fail alike.
   if (group_.state().first_failure) return;
   say(Severity::info,
@@ -327,14 +328,17 @@ void Agent::finish(JobVerdict verdict) {
   out_.emplace_back(Finish{std::move(verdict)});
 }
 
-// The cause as this node saw it; only the rendezvous knows which of several nodes was first.
+// Of several nodes, only the rendezvous knows whose failure was first: what this one saw may be its
+// victim.
 void Agent::say_restart(const Assignment& next) {
+  const std::string elsewhere = std::exchange(ended_why_, {});
   if (next.restart_count <= restarts_) return;
   const auto& failure = group_.state().first_failure;
-  say(Severity::info,
-      "restart " + std::to_string(next.restart_count) + ": " +
-          (failure ? "rank " + std::to_string(failure->rank.value) + ": " + to_text(failure->status)
-                   : "a worker failed on another node"));
+  std::string cause = "a worker failed on another node";
+  if (failure)
+    cause = "rank " + std::to_string(failure->rank.value) + ": " + to_text(failure->status);
+  if (!elsewhere.empty() && next.node_count > 1) cause = elsewhere;
+  say(Severity::info, "restart " + std::to_string(next.restart_count) + ": " + cause);
 }
 
 void Agent::say(Severity severity, std::string text) {

@@ -129,6 +129,7 @@ class Agent {
   std::optional<Assignment> assignment_;
   int groups_started_ = 0;
   int restarts_ = 0;
+  std::string ended_why_;  // Disband's, of this round
   int stop_signo_ = 0;
   int stop_orders_ = 0;
   std::optional<JobVerdict> kept_;

@@ -72,8 +72,9 @@ CoordinatorServerOptions Daemon::server_options(const Options& options) {
     if (events_) events_->on_happening(happening, now);
   };
   if (events_) {
-    server.on_start = [this](const std::vector<Record>& records, TimePoint now) {
-      events_->start({}, {}, records, now);
+    server.on_start = [this, limits = server.limits](const std::vector<Record>& records,
+                                                     TimePoint now) {
+      events_->start(limits, {}, records, now);
     };
     server.on_input = [this](const Event& event, TimePoint now) { events_->on_input(event, now); };
   }

@@ -97,7 +97,7 @@ _distrun() {
     --rdzv-conf)
       COMPREPLY=($(compgen -W 'timeout= join_timeout= last_call_timeout= close_timeout=
         heartbeat_timeout= keep_alive_interval= keep_alive_max_attempt= is_host= read_timeout=
-        rejoin_wait= reattach_timeout= takeover=' -- "$current"))
+        rejoin_wait= reattach_timeout= takeover= takeover_timeout=' -- "$current"))
       compopt -o nospace 2>/dev/null
       ;;
     --role | --nnodes | --rdzv-endpoint | --rdzv-id | --node-rank | --master-addr | --master-port | \

@@ -38,8 +38,6 @@ std::string_view to_string(RefusalCode code) {
       return "terms";
     case RefusalCode::rank:
       return "rank";
-    case RefusalCode::duplicate:
-      return "duplicate";
     case RefusalCode::token:
       return "token";
     case RefusalCode::closed:

@@ -255,7 +255,6 @@ void Member::on_message(int dial, const Refused& refused) {
       drop(dial);
       return release(
           line.contact);  // it does not know this node's round, so it does not count on it
-    case RefusalCode::duplicate:
       note_answer(who + ": " + refused.why);
       return leave_line(dial, refused.why);
     case RefusalCode::closed:

@@ -212,7 +212,6 @@ enum class RefusalCode {
   version,    // another protocol version
   terms,      // other flags
   rank,       // the rank asked for is taken, or cannot be
-  duplicate,  // this node is here already
   token,      // not the job's
   closed,     // the job is over
   limit,      // too many jobs or nodes

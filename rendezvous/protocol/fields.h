@@ -33,9 +33,8 @@ inline constexpr std::array<std::string_view, 6> kCoordinatorTypes{"welcome", "w
 inline constexpr std::array<std::string_view, 3> kRoundResults{"succeeded", "failed", "stopped"};
 inline constexpr std::array<std::string_view, 4> kOverResults{"succeeded", "failed", "timed_out",
                                                               "closed"};
-inline constexpr std::array<std::string_view, 10> kRefusalCodes{
-    "version", "terms", "rank",  "duplicate", "token",
-    "closed",  "limit", "stale", "elsewhere", "not_yet"};
+inline constexpr std::array<std::string_view, 9> kRefusalCodes{
+    "version", "terms", "rank", "token", "closed", "limit", "stale", "elsewhere", "not_yet"};
 
 // ---- parts -------------------------------------------------------------------------------------
 

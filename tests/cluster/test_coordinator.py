@@ -213,10 +213,10 @@ class AgentHostedTest(CoordinatorCase):
         self.end_well(self.job, self.agents)
 
     def test_with_two_nodes_the_survivor_does_not_go_on_alone_by_itself(self):
-        self.start(2, nnodes="1:2")
+        self.start(2, "--rdzv-conf", "takeover_timeout=8", nnodes="1:2")
         self.cluster["h1"].crash()
         self.agents.pop("h1")
-        self.assert_all_end_with(69, self.agents, seconds=50)
+        self.assert_all_end_with(69, self.agents, seconds=40)
         self.assertEqual(self.job.complete(), [self.first])
 
     def test_it_dies_before_the_first_round_and_is_started_again(self):

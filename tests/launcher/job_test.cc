@@ -106,7 +106,7 @@ TEST_F(JobRules, NodesOfC10dNumberThemselves) {
 TEST_F(JobRules, SettingsOfTheRendezvousReachIt) {
   const Job made = job({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h1:7",
                         "--start-timeout", "50", "--rdzv-conf",
-                        "last_call_timeout=5,rejoin_wait=2.5,takeover=any,reattach_timeout=9,"
+                        "last_call_timeout=5,rejoin_wait=2.5,takeover=any,takeover_timeout=8,reattach_timeout=9,"
                         "keep_alive_interval=0.5,keep_alive_max_attempt=4,is_host=false"});
   ASSERT_TRUE(made.nodes);
   EXPECT_EQ(made.nodes->start_timeout, 50s);
@@ -116,6 +116,7 @@ TEST_F(JobRules, SettingsOfTheRendezvousReachIt) {
   EXPECT_EQ(made.nodes->terms.silence(), 2s);
   EXPECT_EQ(made.nodes->patience, 9s);
   EXPECT_EQ(made.nodes->takeover, rendezvous::TakeoverRule::any);
+  EXPECT_EQ(made.nodes->takeover_patience, std::chrono::seconds(8));
   EXPECT_EQ(made.nodes->is_host, false);
 }
 

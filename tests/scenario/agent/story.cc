@@ -223,6 +223,8 @@ std::string Story::welcome(const Words& words) {
       assignment.base_rank = Rank{number(value)};
     } else if (name == "world") {
       assignment.world_size = number(value);
+    } else if (name == "nodes") {
+      assignment.node_count = number(value);
     } else if (name == "restarts") {
       assignment.restart_count = number(value);
     } else {
