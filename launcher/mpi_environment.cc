@@ -88,7 +88,7 @@ Result<MpiPlace> place_in_mpi(const MpiTask& task, const Options& options,
                  what +
                      ", which does not say how many run on this node. One distrun on each node "
                      "starts all of its workers: start it so and give --nnodes, --node-rank and "
-                     "--rdzv-endpoint HOST:PORT; or " +
+                     "--rdzv-endpoint HOST:PORT; or give " +
                      std::string(kStandalone)};
   }
   if (*task.on_node > 1) {

@@ -57,6 +57,13 @@ CompleteWait=0
 MinJobAge=300
 MailProg=/bin/true
 JobRequeue=1
+JobCompType=jobcomp/filetxt
+JobCompLoc={folder}/completed
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=graceful Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=1 PreemptMode=CANCEL GraceTime=60
+PartitionName=urgent Nodes=ALL MaxTime=INFINITE State=UP PriorityTier=9 PreemptMode=OFF
 """
 
 
@@ -77,11 +84,12 @@ class Cluster:
                 with (hosts.FOLDER / host.name / "hosts").open("a") as file:
                     file.write(f"{host.address} {host.name}\n")
         self._munge()
-        lines = CONF.format(login=self.login.name, login_address=self.login.address, folder=self.folder, kill_wait=KILL_WAIT)
+        nodes = CONF.index("PartitionName=")  # which have to know the nodes
+        head, partitions = CONF[:nodes], CONF[nodes:]
+        lines = head.format(login=self.login.name, login_address=self.login.address, folder=self.folder, kill_wait=KILL_WAIT)
         for node, host in self.nodes.items():
             lines += f"NodeName={node} NodeHostname={host.name} NodeAddr={host.address} Port=16818 CPUs=8 RealMemory=1000\n"
-        lines += "PartitionName=debug Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n"
-        self.conf.write_text(lines)
+        self.conf.write_text(lines + partitions)
         self._controller = self.login.start(["slurmctld", "-D", "-c", "-f", self.conf], name="slurmctld", env=self.env)
         self.daemons = {node: self._slurmd(node) for node in self.nodes}
         wait_until(lambda: self.states().count("idle") == len(self.nodes), 60, self._state)
@@ -126,7 +134,7 @@ class Cluster:
 
     def states(self):
         """Of the nodes, in order."""
-        return self.ask("sinfo", "--noheader", "--Node", "--format=%T").split()
+        return self.ask("sinfo", "--noheader", "--Node", "--partition=debug", "--format=%T").split()
 
     def job(self, number):
         """What scontrol says of it: {field: value}."""
@@ -136,6 +144,16 @@ class Cluster:
         return wait_until(
             lambda: (lambda job: job if job.get("JobState") == state else None)(self.job(number)),
             seconds, lambda: f"job {number} is {state}: {self.job(number)}")  # fmt: skip
+
+    def completed(self, number):
+        """What the file of completed jobs says of it: {field: value}."""
+        lines = (self.folder / "completed").read_text().splitlines()
+        return dict(re.findall(r"(\w+)=(\S*)", [line for line in lines if line.startswith(f"JobId={number} ")][-1]))
+
+    def begin_now(self, number):
+        """A requeued job waits for two minutes (cred_expire) otherwise."""
+        wait_until(lambda: self.job(number).get("JobState") == "PENDING", 30, lambda: f"job {number} waits: {self.job(number)}")
+        self.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def running(self):
         """Number of the job that runs, the newest."""
@@ -147,6 +165,9 @@ class Cluster:
     def down(self, node):
         """As when its slurmd has been silent for long enough, at once."""
         self.ask("scontrol", "update", f"nodename={node}", "state=down", "reason=test")
+
+    def drain(self, node):
+        self.ask("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
 
     def restart_controller(self):
         self._controller.signal(9)
@@ -164,5 +185,5 @@ class Cluster:
                 except (FileNotFoundError, ProcessLookupError):
                     continue
                 if hosts.alive(pid) and name not in ("bash", "sleep", "slurmd", "slurmctld", "munged"):
-                    found.append(f"{name} ({host.name})")
+                    found.append(f"{name} {pid} ({host.name})")
         return found

@@ -1,5 +1,7 @@
 """`srun distrun`: no flags about nodes, and SLURM's own events."""
 
+import shutil
+
 import cases
 import hosts
 import jobs
@@ -95,6 +97,81 @@ class Step(cases.SlurmTest):
         cluster.ask("scancel", "--signal=USR1", cluster.running())
         self.assertEqual(srun.wait(20), 0)
         self.assertTrue(all((hosts.FOLDER / f"noticed.{i}").exists() for i in (0, 1)), srun.text())
+
+    def test_scancel_of_a_step_kills_it_whole_and_nothing_else(self):
+        cluster = self.cluster(2)
+        reports = self.reports()
+        worker = " ".join(map(str, self.reporting(reports)))
+        job = self.batch(
+            cluster, f"#!/bin/sh\nsrun --ntasks-per-node=1 {cases.DISTRUN} {worker}\necho step $?; sleep 1000\n", "--nodes=2")  # fmt: skip
+        reports.wait_round("h1 h2", seconds=40)
+        cluster.ask("scancel", f"{job}.0")
+        output = hosts.FOLDER / "job.out"
+        wait_until(lambda: "step 137" in output.read_text(), 20, lambda: f"the step is killed: {output.read_text()}")
+        wait_until(
+            lambda: not [name for name in cluster.left_behind() if not name.startswith("slurm")], 10,
+            lambda: f"only SLURM's own and the script are left: {cluster.left_behind()}")  # fmt: skip
+        self.assertEqual(cluster.job(job)["JobState"], "RUNNING")
+
+    def test_what_workers_leave_running_is_ended(self):
+        # linuxproc, SLURM's own tracking, finds none of these.
+        cluster = self.cluster(2)
+        orphan = hosts.FOLDER / "orphan"
+        shutil.copy(shutil.which("sleep"), orphan)
+        script = f"{orphan} 1000 & setsid {orphan} 1000 & (setsid {orphan} 1000 &) ; (env -i {orphan} 1000 &) ; sleep 1.5; exit $RANK"
+        srun = self.srun(cluster, worker=["sh", "-c", script], nodes=2)
+        wait_until(lambda: len(cluster.left_behind()) >= 8, 40, lambda: f"orphans run: {cluster.left_behind()}")
+        self.assertEqual(srun.wait(30), 1)
+        self.assert_nothing_is_left(cluster)
+
+    def test_the_status_of_the_first_failure_is_what_slurm_tells(self):
+        cluster = self.cluster(2)
+        job = self.batch(
+            cluster, f"#!/bin/sh\nsrun --ntasks-per-node=1 {cases.DISTRUN} sh -c 'sleep $((2 + 8 * !RANK)); exit 13'\n", "--nodes=2")  # fmt: skip
+        self.assertEqual(cluster.wait_job(job, "FAILED")["ExitCode"], "13:0")
+        self.assertEqual(cluster.completed(job)["ExitCode"], "13:0")
+        self.assertRegex((hosts.FOLDER / "job.out").read_text(), "h2.*\n(.*\n)*.*exited with status 13")
+
+    def test_a_drained_node_works_to_the_end_of_the_job(self):
+        cluster = self.cluster(2)
+        reports = self.reports()
+        srun = self.srun(cluster, "--nnodes", "1:2", worker=self.reporting(reports), nodes=2)
+        reports.wait_round("h1 h2", seconds=40)
+        cluster.drain("h2")
+        wait_until(lambda: cluster.states()[1] == "draining", 10, lambda: cluster.states())
+        reports.finish()
+        self.assertEqual(srun.wait(30), 0)
+        self.assertEqual(len(reports.rounds()), 1)
+        wait_until(lambda: cluster.states()[1] == "drained", 10, lambda: cluster.states())
+
+    def test_a_killed_node_is_named_and_the_others_go_on(self):
+        cluster = self.cluster(3)
+        reports = self.reports()
+        srun = self.srun(cluster, "--nnodes", "2:3", worker=self.reporting(reports), nodes=3,
+                         srun=["--no-kill", "--kill-on-bad-exit=0"])  # fmt: skip
+        first = reports.wait_round("h1 h2 h3", seconds=40)
+        cluster.nodes["h3"].kill()  # its slurmd and all else
+        reports.wait_round("h1 h2", after=first, seconds=40)
+        cluster.down("h3")
+        reports.finish()
+        wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
+        self.assertRegex(srun.err(), r"h3 \(node rank 2\) is lost")
+        srun.wait(60)
+
+    def test_the_first_node_may_be_lost(self):
+        # Where the nodes met: another coordinates.
+        cluster = self.cluster(3)
+        reports = self.reports()
+        srun = self.srun(cluster, "--nnodes", "2:3", worker=self.reporting(reports), nodes=3,
+                         srun=["--no-kill", "--kill-on-bad-exit=0"])  # fmt: skip
+        first = reports.wait_round("h1 h2 h3", seconds=40)
+        cluster.nodes["h1"].crash()
+        reports.wait_round("h2 h3", after=first, seconds=40)
+        cluster.down("h1")
+        reports.finish()
+        wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
+        self.assertIn("this node takes over", srun.err())
+        srun.wait(60)
 
     def test_a_dead_node_is_survived_with_no_kill(self):
         cluster = self.cluster(3)

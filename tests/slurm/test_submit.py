@@ -36,6 +36,8 @@ class Submit(cases.SlurmTest):
         self.assertEqual(process.wait(60), 7, process.text())
         self.assertIn("rank 1 of 2", process.out())
         self.assertIn("exited with status 7", process.out())
+        files = [path.read_text() for path in (hosts.FOLDER / "logs").glob("1/**/stdout.log")]
+        self.assertEqual(sorted(files), ["rank 0 of 2\n", "rank 1 of 2\n"])
 
     def test_stopped_requeued_and_resumed_it_ends_as_if_undisturbed(self):
         cluster = self.cluster(2)
@@ -122,6 +124,8 @@ class Submit(cases.SlurmTest):
         reports.finish()
         wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
         cluster.wait_job(job, "COMPLETED", 60)
+        # By distrun at once, by the script at the end.
+        self.assertRegex((hosts.FOLDER / "job.out").read_text(), rf"(?s){lost} \(node rank \d\) is lost.*job {job}: lost {lost}\n")
 
     def test_template_preemptible_is_requeued(self):
         cluster = self.cluster(2)
