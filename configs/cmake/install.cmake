@@ -42,7 +42,8 @@ foreach(program distrun distrund)
   endif()
 endforeach()
 
-install(FILES ${PROJECT_SOURCE_DIR}/docs/man/distrun.1
+install(FILES ${PROJECT_SOURCE_DIR}/docs/man/distrun.1 ${PROJECT_SOURCE_DIR}/docs/man/distrun-submit.1
+  ${PROJECT_SOURCE_DIR}/docs/man/distrund.1
   DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT launcher)
 install(FILES ${PROJECT_SOURCE_DIR}/configs/completions/distrun.bash
   DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME distrun COMPONENT launcher)

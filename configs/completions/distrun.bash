@@ -54,6 +54,17 @@ _distrun() {
     COMPREPLY=($(compgen -W '--rdzv-endpoint --job --json --watch --help' -- "${current//_/-}"))
     return
   fi
+  if [[ ${COMP_WORDS[1]} == submit && $COMP_CWORD -gt 1 ]]; then
+    if [[ $current == -* ]]; then
+      COMPREPLY=($(compgen -W '--nodes --min-nodes --spares --nproc-per-node --cpus-per-node --gpus-per-node
+        --partition --time --job-name --max-restarts --requeue --notice --save-signal --max-requeues --log-dir
+        --setup --slurm --distrun --launcher --from --dry-run --wait --help' -- "$current"))
+    else
+      COMPREPLY=($(compgen -f -- "$current"))
+      compopt -o filenames 2>/dev/null
+    fi
+    return
+  fi
 
   # Options end at the script: find out whether it is already there.
   local i word
