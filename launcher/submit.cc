@@ -330,6 +330,12 @@ Result<Submission> parse_submission(std::span<const std::string_view> arguments)
   return submission;
 }
 
+std::vector<std::string_view> submit_option_names() {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) names.push_back(row.name);
+  return names;
+}
+
 int run_submit(std::span<const std::string_view> arguments, const Environment&) {
   auto submission = parse_submission(arguments);
   if (!submission) return explain(submission.error());

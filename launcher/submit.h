@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace distrun::launcher {
 
@@ -25,6 +26,9 @@ struct Submission {
 
 // `arguments` without "submit".  Reads the file of --from.
 Result<Submission> parse_submission(std::span<const std::string_view> arguments);
+
+// For the tests that compare documents with the program.
+std::vector<std::string_view> submit_option_names();
 
 // The program's exit status.
 int run_submit(std::span<const std::string_view> arguments, const Environment& environment);

@@ -117,31 +117,22 @@ TEST(Submit, TheTemplatesAreItsOwn) {
   }
 }
 
-TEST(Submit, TheManualPageHasEveryOption) {
+TEST(Submit, TheManualPageAndTheCompletionsHaveEveryOption) {
   const std::string page = contents(source_path("docs/man/distrun-submit.1"));
-  for (const std::string name : {"nodes",
-                                 "min\\-nodes",
-                                 "spares",
-                                 "nproc\\-per\\-node",
-                                 "cpus\\-per\\-node",
-                                 "gpus\\-per\\-node",
-                                 "partition",
-                                 "time",
-                                 "job\\-name",
-                                 "max\\-restarts",
-                                 "requeue",
-                                 "notice",
-                                 "save\\-signal",
-                                 "max\\-requeues",
-                                 "log\\-dir",
-                                 "setup",
-                                 "slurm",
-                                 "distrun",
-                                 "launcher",
-                                 "from",
-                                 "dry\\-run",
-                                 "wait"}) {
-    EXPECT_NE(page.find("\n.BR \\-\\-" + name), std::string::npos) << name;
+  const std::string bash = contents(source_path("configs/completions/distrun.bash"));
+  const std::string zsh = contents(source_path("configs/completions/_distrun"));
+  const std::string fish = contents(source_path("configs/completions/distrun.fish"));
+  for (const std::string_view option : submit_option_names()) {
+    const std::string name(option);
+    std::string dashed = name;
+    for (std::size_t at = 0; (at = dashed.find('-', at)) != std::string::npos; at += 2) {
+      dashed.replace(at, 1, "\\-");
+    }
+    EXPECT_NE(bash.find("--" + name), std::string::npos) << name;
+    EXPECT_NE(zsh.find("--" + name), std::string::npos) << name;
+    if (name == "help") continue;
+    EXPECT_NE(page.find("\n.BR \\-\\-" + dashed), std::string::npos) << name;
+    EXPECT_NE(fish.find("from submit' -l " + name + " "), std::string::npos) << name;
   }
 }
 
