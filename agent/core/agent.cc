@@ -44,6 +44,7 @@ AgentLimits limits_of(const Spec& spec) {
   AgentLimits limits;
   limits.nproc = spec.nproc;
   limits.grace = spec.grace;
+  limits.repeated_term_is_final = spec.repeated_term_is_final;
   return limits;
 }
 
@@ -164,7 +165,8 @@ void Agent::on(const Disband& disband) {
 }
 
 void Agent::on(const StopRequested& request) {
-  const bool final_if_repeated = request.signo == SIGINT || request.signo == SIGTERM;
+  const bool final_if_repeated =
+      request.signo == SIGINT || (request.signo == SIGTERM && limits_.repeated_term_is_final);
   if (final_if_repeated) ++stop_orders_;
   // Once the job is over only a repeated order means anything: the workers are being stopped.
   const bool first = stop_signo_ == 0 && !kept_;

@@ -63,6 +63,7 @@ struct AgentLimits {
   int nproc = 1;
   Duration grace = std::chrono::seconds(30);
   Duration patience = kPatience;
+  bool repeated_term_is_final = true;
   bool operator==(const AgentLimits&) const = default;
 };
 AgentLimits limits_of(const Spec& spec);
@@ -73,7 +74,7 @@ struct AgentState {
   int groups_started = 0;
   int restarts = 0;                    // of the job, as the rendezvous said last
   int stop_signo = 0;                  // the operator's first signal; 0: none
-  int stop_orders = 0;                 // SIGINT and SIGTERM among the operator's signals
+  int stop_orders = 0;                 // among the operator's signals, those final if repeated
   std::optional<JobVerdict> kept;      // the rendezvous's last word, until the group has stopped
   std::optional<TimePoint> answer_by;  // the end of kLastWord; set only in joining
   std::optional<JobVerdict> verdict;   // set exactly in done

@@ -64,6 +64,10 @@ struct Spec {
   // in the list are passed through to the workers.
   std::vector<int> stop_signals;
 
+  // A second SIGTERM ends the grace, as a second SIGINT does.  false: SLURM repeats its own, and
+  // kills by itself when its time is over.
+  bool repeated_term_is_final = true;
+
   // Where the workers' store listens: the address they are told (MASTER_ADDR) and its port, 0: any.
   std::string master_addr = "127.0.0.1";
   std::uint16_t master_port = 0;

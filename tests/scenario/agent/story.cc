@@ -145,6 +145,8 @@ std::string Story::obey(const Words& words) {
         limits.nproc = number(value);
       } else if (name == "grace") {
         limits.grace = duration(value);
+      } else if (name == "repeated-term") {
+        limits.repeated_term_is_final = value == "final";
       } else {
         throw Nonsense("no such setting: " + name);
       }
