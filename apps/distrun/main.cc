@@ -62,6 +62,7 @@ int real_main(int argc, char** argv) {
   limit_to_step(*place, machine);
   auto job = make_job(place->options, machine, environment);
   if (!job) return explain(job.error());
+  if (place->step) job->spec.repeated_term_is_final = false;
   job->notes.insert(job->notes.begin(), place->notes.begin(), place->notes.end());
   job->warnings.insert(job->warnings.begin(), place->warnings.begin(), place->warnings.end());
   distrun::log::start(job->log);
