@@ -53,6 +53,9 @@ class JobMaker {
     if (options_.no_python && options_.module) {
       return wrong("--module and --no-python cannot be given together");
     }
+    if (!options_.env.empty() || options_.host_prefix || !options_.remote_distrun.empty()) {
+      return wrong("--env, --host-prefix and --remote-distrun: only with --hosts or --hostfile");
+    }
     if (options_.verbose && options_.quiet) {
       return wrong("--verbose and --quiet cannot be given together");
     }

@@ -14,7 +14,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <algorithm>
+#include <csignal>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unistd.h>
 
@@ -28,9 +31,10 @@ constexpr Duration kFarewell = std::chrono::seconds(5);
 class Launcher {
  public:
   Launcher(const Job& job, const Environment& environment, const std::vector<int>& signals,
-           int guard_fd)
+           int guard_fd, const StartingSide* side)
       : job_(job),
         environment_(environment),
+        side_(side),
         console_(io_),
         output_(io_, job.spec, console_,
                 job.inherit_console ? agent::ConsoleMode::inherit : agent::ConsoleMode::lines),
@@ -47,7 +51,7 @@ class Launcher {
         progress_timer_(io_) {}
 
   int run() {
-    log::set_sink([this](std::string_view line) { console_.write_log(line); });
+    log::set_sink([this](std::string_view line) { write_own("log", line); });
     const int status = run_job();
     tell_the_others();
     console_.wind_up();
@@ -60,7 +64,7 @@ class Launcher {
   // What workers wrote is not ours to drop: as long as somebody holds the other end of our stdout
   // and stderr, it is waited for.  A stop signal says that nobody will read it.
   bool wait_for_the_reader() {
-    if (console_.empty()) return true;
+    if (console_.empty() || nobody_reads_) return console_.empty();
     console_.on_empty([this] { io_.stop(); });
     io_.restart();
     io_.run();
@@ -83,11 +87,37 @@ class Launcher {
     io_.stop();
   }
 
+  // Log and report, told from workers' lines for who started us from elsewhere.
+  void write_own(std::string_view kind, std::string_view lines) {
+    console_.write_log(side_ == nullptr ? std::string(lines) : marked(side_->mark, kind, lines));
+  }
+
+  void watch_the_starting_side() {
+    if (side_ == nullptr) return;
+    write_own("running", "yes");
+    starting_line_.emplace(
+        io_, *side_,
+        StartingLine::Handlers{.signal =
+                                   [this](int signo) {
+                                     const auto& stops = job_.spec.stop_signals;
+                                     const bool stops_it = std::find(stops.begin(), stops.end(),
+                                                                     signo) != stops.end();
+                                     stops_it ? stop(signo) : driver_.notice(signo);
+                                   },
+                               .lost =
+                                   [this](const std::string& why) {
+                                     nobody_reads_ = true;
+                                     log::warn(why + "; stopping as for SIGTERM");
+                                     stop(SIGTERM);
+                                   }});
+  }
+
   int run_job() {
     if (const auto started = signals_.start(); !started) {
       log::error(started.error().detail);
       return kExitSystem;
     }
+    watch_the_starting_side();
     show_progress();
     driver_.begin();
     io_.run();
@@ -109,7 +139,7 @@ class Launcher {
       if (job_.log.format == log::Format::json) {
         log::error(job_.spec.command.display_name + " FAILED", {{"report", verdict.report}});
       } else {
-        console_.write_log(verdict.report);
+        write_own("report", verdict.report);
       }
     }
     const auto report = driver_.failure_report();
@@ -117,7 +147,7 @@ class Launcher {
     if (job_.log.format == log::Format::json) {
       log::error(report->name + " FAILED", {{"report", agent::to_text(*report)}});
     } else {
-      console_.write_log(agent::to_text(*report));
+      write_own("report", agent::to_text(*report));
     }
     const auto own = lookup(environment_, "TORCHELASTIC_ERROR_FILE");
     if (!own || own->empty()) return;
@@ -147,6 +177,7 @@ class Launcher {
 
   const Job& job_;
   const Environment& environment_;
+  const StartingSide* side_;
   boost::asio::io_context io_{1};
   agent::Console console_;
   agent::Output output_;
@@ -155,16 +186,19 @@ class Launcher {
   agent::Driver driver_;
   agent::Signals signals_;
   boost::asio::steady_timer progress_timer_;
+  std::optional<StartingLine> starting_line_;
+  bool nobody_reads_ = false;
 };
 
 }  // namespace
 
-int run(const Job& job, const Environment& environment) {
+int run(const Job& job, const Environment& environment, const StartingSide* side) {
   for (const std::string& warning : job.warnings) log::warn(warning);
   for (const std::string& note : job.notes) log::debug(note);
   const std::vector<int> signals = agent::guarded_signals(job.spec.stop_signals);
-  return agent::run_guarded(
-      signals, [&](int guard_fd) { return Launcher(job, environment, signals, guard_fd).run(); });
+  return agent::run_guarded(signals, [&](int guard_fd) {
+    return Launcher(job, environment, signals, guard_fd, side).run();
+  });
 }
 
 }  // namespace distrun::launcher

@@ -211,6 +211,18 @@ Complaint filters(std::vector<std::string>& field, std::string_view value) {
   return {};
 }
 
+Complaint env(Options& o, std::string_view value) {
+  const std::string_view name = value.substr(0, value.find('='));
+  const bool plain = !name.empty() && (name[0] < '0' || name[0] > '9') &&
+                     std::all_of(name.begin(), name.end(), [](char c) {
+                       return c == '_' || (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+                              (c >= 'a' && c <= 'z');
+                     });
+  if (!plain) return not_a("NAME or NAME=VALUE", value);
+  o.env.emplace_back(value);
+  return {};
+}
+
 Complaint log_format(Options& o, std::string_view value) {
   if (value != "text" && value != "json") return not_a("text or json", value);
   o.log_format = value == "json" ? log::Format::json : log::Format::text;
@@ -263,6 +275,7 @@ struct Row {
 
 constexpr std::string_view kWorkers = "Workers";
 constexpr std::string_view kNodes = "Nodes and rendezvous";
+constexpr std::string_view kHosts = "Several hosts, started from here";
 constexpr std::string_view kProgram = "What is run";
 constexpr std::string_view kFailure = "Failures and stopping";
 constexpr std::string_view kOutput = "Workers' output";
@@ -327,6 +340,25 @@ constexpr std::array kRows{
     Row{kNodes, "events", 0, "FILE", "", kNoVariable, kOurs,
         [](O& o, V v) { return text(o.events_file, v); },
         "if this node coordinates: what happens in the job, as JSON lines"},
+
+    Row{kHosts, "hosts", 0, "HOST[:N],...", "", kNoVariable, kOurs,
+        [](O& o, V v) { return take(o.hosts, parse_hosts(v)); },
+        "run on these hosts, started through ssh, with N workers each; [ADDRESS] for IPv6"},
+    Row{kHosts, "hostfile", 0, "FILE", "", kNoVariable, kOurs,
+        [](O& o, V v) { return text(o.hostfile, v); },
+        "the same from a file: one host a line, HOST, HOST:N or HOST slots=N"},
+    Row{kHosts, "ssh-command", 0, "COMMAND", "ssh", kNoVariable, kOurs,
+        [](O& o, V v) { return text(o.ssh_command, v); },
+        "the ssh client and options for it"},
+    Row{kHosts, "remote-distrun", 0, "PATH", "", kNoVariable, kOurs,
+        [](O& o, V v) { return text(o.remote_distrun, v); },
+        "distrun over there; not given: at the same path as here, else in PATH"},
+    Row{kHosts, "env", 0, "NAME[=VALUE]", "", kNoVariable, kOurs,
+        [](O& o, V v) { return env(o, v); },
+        "a variable that the hosts are given, with its value here or this one; may be repeated"},
+    Row{kHosts, "host-prefix", 0, "", "", kNoVariable, kOurs,
+        [](O& o, V) { return set(o.host_prefix); },
+        "each line of output begins with its host"},
 
     Row{kProgram, "module", 'm', "", "", kPet, kTorchrun,
         [](O& o, V) { return set(o.module); },
@@ -583,13 +615,39 @@ Result<Options> parse_options(std::span<const std::string_view> arguments,
   return options;
 }
 
+std::vector<GivenOption> given_options(std::span<const std::string_view> arguments,
+                                       const Environment& environment) {
+  std::vector<GivenOption> all;
+  const auto found = Splitter(arguments).run();
+  if (!found) return all;
+  std::bitset<kRows.size()> given;
+  for (const Given& option : found->options) given.set(option.row);
+  for (std::size_t i = 0; i < kRows.size(); ++i) {
+    const Row& row = kRows[i];
+    if (given.test(i) || row.variable == kNoVariable) continue;
+    const auto value = lookup(environment, variable_of(row));
+    if (!value || (row.is_flag() && parse_int(*value, 0, 0))) continue;
+    all.push_back({row.name, row.is_flag(), std::string(row.is_flag() ? V() : *value)});
+  }
+  for (const Given& option : found->options) {
+    const Row& row = kRows[option.row];
+    all.push_back({row.name, row.is_flag(), std::string(option.value)});
+  }
+  return all;
+}
+
+std::string version() {
+  return DISTRUN_VERSION;
+}
+
 std::string version_text() {
-  return "distrun " DISTRUN_VERSION "\n";
+  return "distrun " + version() + "\n";
 }
 
 std::string help_text() {
   std::string out =
       "usage: distrun [options] SCRIPT [arguments of the script]\n"
+      "       distrun --hosts HOST[:N],... [options] SCRIPT [arguments of the script]\n"
       "       distrun status --rdzv-endpoint HOST[:PORT] [--job ID] [--json] [--watch]\n"
       "       distrun submit [options of submit] -- SCRIPT [arguments of the script]\n\n"
       "Starts SCRIPT as a group of workers, watches them, starts them again when one fails, and\n"

@@ -15,6 +15,7 @@
 
 #include "launcher/endpoint.h"
 #include "launcher/environment.h"
+#include "launcher/hosts/host_list.h"
 #include "launcher/numa.h"
 #include "launcher/rdzv_conf.h"
 #include "launcher/redirects.h"
@@ -65,6 +66,14 @@ struct Options {
   std::optional<Duration> start_timeout;  // nullopt: join_timeout of rdzv_conf
   std::string events_file;                // empty: none
 
+  // Started from here through ssh (hosts/hosts_job.h); neither list nor file: no.
+  std::vector<Host> hosts;
+  std::string hostfile;
+  std::string ssh_command = "ssh";
+  std::string remote_distrun;    // empty: as here, else in PATH
+  std::vector<std::string> env;  // NAME or NAME=VALUE
+  bool host_prefix = false;
+
   std::string role = "default";
   bool module = false;
   bool no_python = false;
@@ -99,7 +108,19 @@ struct Options {
 Result<Options> parse_options(std::span<const std::string_view> arguments,
                               const Environment& environment);
 
+// The options that were given, those of PET_ variables first, one entry for each time: what another
+// distrun has to be told to understand the same.
+// REQUIRES: parse_options() took these.
+struct GivenOption {
+  std::string_view name;  // without dashes
+  bool is_flag;
+  std::string value;
+};
+std::vector<GivenOption> given_options(std::span<const std::string_view> arguments,
+                                       const Environment& environment);
+
 std::string help_text();
+std::string version();  // "0.1.0"
 std::string version_text();
 
 // A row of the table as tests, completions and the manual page see it.

@@ -68,7 +68,10 @@ struct ChildSetup {
     stage = ExecStage::cpus;
     if (cpus != nullptr && ::sched_setaffinity(0, sizeof *cpus, cpus->data()) != 0) return failed();
     stage = ExecStage::streams;
-    if (!put(request.out, STDOUT_FILENO) || !put(request.err, STDERR_FILENO)) return failed();
+    if (!put(request.in, STDIN_FILENO) || !put(request.out, STDOUT_FILENO) ||
+        !put(request.err, STDERR_FILENO)) {
+      return failed();
+    }
     stage = ExecStage::exec;
     if (::sigprocmask(SIG_SETMASK, &inherited().mask, nullptr) != 0) return failed();
     return {};
@@ -81,7 +84,7 @@ struct ChildSetup {
     return ::sigaction(signo, &action, nullptr) == 0;
   }
   static process::error_code failed() { return {errno, process::system_category()}; }
-  // Our own 1 and 2 are inherited as they are; all other descriptors of ours are close-on-exec.
+  // Our own 0, 1 and 2 are inherited as they are; all other descriptors of ours are close-on-exec.
   static bool put(int from, int to) { return from == to || ::dup2(from, to) == to; }
 };
 

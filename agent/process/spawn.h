@@ -21,7 +21,8 @@ struct SpawnRequest {
   std::string executable;             // a path
   std::vector<std::string> argv;      // argv[0] included
   const char* const* envp = nullptr;  // "NAME=value", ended by nullptr; borrowed
-  int out = 1;                        // become fd 1 and 2 of the worker; 0 is inherited
+  int in = 0;                         // become fd 0, 1 and 2 of the worker
+  int out = 1;
   int err = 2;
   std::vector<int> cpus;  // empty: as ours
 };

@@ -18,6 +18,12 @@ _distrun_options='
 --local-addr
 --start-timeout
 --events
+--hosts
+--hostfile
+--ssh-command
+--remote-distrun
+--env
+--host-prefix
 --module
 --no-python
 --run-path
@@ -44,7 +50,7 @@ _distrun_options='
 '
 
 # Options that stand alone; all others are followed by a value.
-_distrun_flags=' --virtual-local-rank --standalone --module -m --no-python --run-path --verbose -v --quiet -q --version --help -h '
+_distrun_flags=' --virtual-local-rank --standalone --host-prefix --module -m --no-python --run-path --verbose -v --quiet -q --version --help -h '
 
 _distrun() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
@@ -114,7 +120,9 @@ _distrun() {
     --role | --nnodes | --rdzv-endpoint | --rdzv-id | --node-rank | --master-addr | --master-port | \
       --local-addr | --start-timeout | --max-restarts | --monitor-interval | --shutdown-timeout | \
       --signals-to-handle | --local-ranks-filter | --log-line-prefix-template | --duplicate-stdout-filters | \
-      --duplicate-stderr-filters | --logs-specs | --event-log-handler) ;;
+      --duplicate-stderr-filters | --logs-specs | --event-log-handler | --ssh-command) ;;
+    --env) COMPREPLY=($(compgen -v -- "$current")) ;;
+    --hosts) COMPREPLY=($(compgen -A hostname -- "$current")) ;;
     *)
       if [[ $current == -* ]]; then
         COMPREPLY=($(compgen -W "$_distrun_options" -- "${current//_/-}"))
