@@ -154,9 +154,9 @@ void Agent::on(const JobOver& over) {
 }
 
 void Agent::on(const Disband& disband) {
-  if (phase_ != AgentPhase::launching && phase_ != AgentPhase::working) return;
-  if (disband.generation != assignment_->generation) return;
+  if (!assignment_ || disband.generation != assignment_->generation) return;
   ended_why_ = disband.why;
+  if (phase_ != AgentPhase::launching && phase_ != AgentPhase::working) return;
   // Our own failure, come back: its group stops by itself, or waits whether all fail alike.
   if (group_.state().first_failure) return;
   say(Severity::info,

@@ -301,6 +301,7 @@ TEST_F(EventFileTest, AReplayGoesOnWithTheNextCoordinator) {
   again.held = Join::Held{};
   again.held->round = saved_.last;
   again.held->node_count = 2;
+  again.held->founder = saved_.founder;
   say(1, again);
   wait(10s);
   const auto result = replay(bytes());
