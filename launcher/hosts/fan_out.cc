@@ -225,7 +225,7 @@ void FanOut::settle() {
       // The others hear how the job ended from its coordinator, and their workers have their grace.
       if (!stop_others_) stop_others_ = now_ + plan_.grace + kFarewell;
     } else {
-      if (count(HostPhase::ended) < hosts_.size()) {
+      if (possible() > 0 && count(HostPhase::ended) < hosts_.size()) {
         say(HostsLevel::error, number_of(possible()) + " of " + std::to_string(hosts_.size()) +
                                    " left, and the job needs " + std::to_string(plan_.min_hosts) +
                                    ": it is stopped everywhere");

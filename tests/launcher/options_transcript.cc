@@ -145,6 +145,16 @@ std::string describe(const Options& o) {
   words.add_if(o.local_addr.has_value(), "local address", o.local_addr.value_or(""));
   if (o.start_timeout) words.add("start timeout " + seconds(*o.start_timeout));
   words.add_if(!o.events_file.empty(), "events file", o.events_file);
+  std::vector<std::string> hosts;
+  for (const Host& host : o.hosts) {
+    hosts.push_back(host.name + (host.workers ? "=" + std::to_string(*host.workers) : ""));
+  }
+  words.add_if(!hosts.empty(), "hosts", listed(hosts));
+  words.add_if(!o.hostfile.empty(), "hostfile", o.hostfile);
+  words.add_if(o.ssh_command != d.ssh_command, "ssh command", shown(o.ssh_command));
+  words.add_if(!o.remote_distrun.empty(), "remote distrun", o.remote_distrun);
+  words.add_if(!o.env.empty(), "variables", listed(o.env));
+  words.add_if(o.host_prefix, "host prefix");
   words.add_if(o.role != d.role, "role", shown(o.role));
   words.add_if(o.max_restarts != 0, "restarts", o.max_restarts);
   if (o.shutdown_timeout) words.add("shutdown timeout " + seconds(*o.shutdown_timeout));
