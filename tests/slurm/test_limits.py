@@ -59,7 +59,7 @@ class Limits(cases.SlurmTest):
         # The limit: both workers had the time to save, SLURM killed nobody.
         job = cluster.wait_job(limited, "TIMEOUT", 150)
         self.assertEqual(sorted(self.said("limited.worker")), ["began", "began", "saved", "saved", "term", "term"])
-        self.assertEqual(job["ExitCode"], "0:0")
+        self.assertEqual(job["ExitCode"], "143:0")
         self.assertEqual(cluster.completed(limited)["JobState"], "TIMEOUT")
         cluster.ask("scancel", requeued)
         self.assert_nothing_is_left(cluster)
