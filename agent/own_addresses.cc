@@ -1,6 +1,7 @@
 #include "agent/own_addresses.h"
 
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/udp.hpp>
 
 #include <cerrno>
 #include <cstring>
@@ -39,6 +40,22 @@ bool is_own_address(const boost::asio::ip::address& address) {
   }
   ::freeifaddrs(all);
   return own;
+}
+
+std::optional<boost::asio::ip::address> own_address_toward(const boost::asio::ip::address& address,
+                                                           std::uint16_t port) {
+  // A datagram socket is given its own address when it is connected, and sends nothing for that.
+  const boost::asio::ip::udp::endpoint to(address, port);
+  const int fd = ::socket(to.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return std::nullopt;
+  boost::asio::ip::udp::endpoint own;
+  auto size = static_cast<socklen_t>(own.capacity());
+  const bool known = ::connect(fd, to.data(), static_cast<socklen_t>(to.size())) == 0 &&
+                     ::getsockname(fd, own.data(), &size) == 0;
+  ::close(fd);
+  if (!known) return std::nullopt;
+  own.resize(size);
+  return own.address();
 }
 
 bool port_is_taken(const boost::asio::ip::address& address, std::uint16_t port) {

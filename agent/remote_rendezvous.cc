@@ -22,6 +22,10 @@ using rendezvous::Member;
 constexpr Duration kLookUpEndpoint = std::chrono::seconds(5);
 constexpr Duration kLookUpAgain = std::chrono::milliseconds(500);
 constexpr Duration kSayAgain = std::chrono::seconds(5);
+constexpr Duration kSayAgainOfEtcd = std::chrono::seconds(30);
+// Through etcd it is this node's own port that is asked where the coordinator is.
+constexpr Backoff::Limits kAskOwnPort{std::chrono::milliseconds(20),
+                                      std::chrono::milliseconds(100)};
 // Of a host that leaves: to say so, not to see the job's end.
 constexpr Duration kGoodbye = std::chrono::milliseconds(200);
 
@@ -90,7 +94,7 @@ void RemoteRendezvous::join(const Join& join, std::string report) {
     if (asked.outcome->failure) own_failure_ = asked.outcome->failure;
   }
   feed(std::move(asked));
-  if (!member_ && !question_) begin();
+  if (!member_ && !question_ && !elected_) begin();
 }
 
 void RemoteRendezvous::report(const Report& report) {
@@ -104,12 +108,12 @@ void RemoteRendezvous::leave(const Leave& leave) {
   resolver_.cancel();
   if (over_) return;
   left_ = true;
+  over_ = true;
+  if (elected_) elected_->stand_down();
   if (!member_) {
-    over_ = true;
     timer_.cancel();
     return;
   }
-  over_ = true;
   farewell_until_ = Clock::now() + kGoodbye;
   feed(rendezvous::member::Left{std::string(reason_of(leave.result))});
 }
@@ -117,9 +121,51 @@ void RemoteRendezvous::leave(const Leave& leave) {
 // ---- who hosts ---------------------------------------------------------------------------------
 
 void RemoteRendezvous::begin() {
+  if (options_.etcd) return stand_for_election();
   if (options_.is_host == false) return begin_member(false);
   look_up_until_ = Clock::now() + options_.start_timeout / 2;
   look_up_endpoint();
+}
+
+void RemoteRendezvous::stand_for_election() {
+  ElectedCoordinator::Options options;
+  options.cluster = *options_.etcd;
+  options.job = options_.job;
+  options.local_addr = options_.local_addr;
+  rendezvous::Authority elected;
+  elected.elected = node_;
+  options.server = server_options(std::move(elected));
+  options.on_known = [this](const rendezvous::Contact& own) {
+    if (over_) return;
+    timer_.cancel();
+    options_.endpoint = own;
+    begin_member(false);
+  };
+  options.on_refused = [this](const std::string& why) {
+    if (std::exchange(over_, true)) return;
+    timer_.cancel();
+    answer_(RoundFailed{RoundError::refused, why});
+  };
+  elected_ = std::make_unique<ElectedCoordinator>(io_, std::move(options));
+  wait_for_etcd(Clock::now() + options_.start_timeout);
+}
+
+void RemoteRendezvous::wait_for_etcd(TimePoint until) {
+  timer_.expires_at(std::min(until, Clock::now() + kSayAgainOfEtcd));
+  timer_.async_wait([this, until](const boost::system::error_code& ec) {
+    if (ec || over_ || member_) return;
+    const std::string why = elected_->trouble();
+    if (Clock::now() < until) {
+      log::info("no coordinator yet", {{"reason", why.empty() ? waiting_for() : why}});
+      return wait_for_etcd(until);
+    }
+    const std::string what = why.empty() ? "nobody was elected through " + waiting_for() : why;
+    over_ = true;
+    elected_->stand_down();
+    answer_(
+        RoundFailed{RoundError::timed_out,
+                    "no coordinator in " + duration_text(options_.start_timeout) + ": " + what});
+  });
 }
 
 void RemoteRendezvous::look_up_endpoint() {
@@ -176,7 +222,7 @@ Result<bool> RemoteRendezvous::host_endpoint(const Resolver::Addresses& addresse
     listens = trap ? any_address(address.is_v6()) : address.to_string();
     reached = address.to_string();
   }
-  auto options = server_options(0);
+  auto options = server_options(authority(0));
   options.address = listens;
   options.port = port;
   auto server = rendezvous::CoordinatorServer::listen(io_, std::move(options));
@@ -196,12 +242,15 @@ Result<bool> RemoteRendezvous::host_endpoint(const Resolver::Addresses& addresse
   return true;
 }
 
-rendezvous::CoordinatorServerOptions RemoteRendezvous::server_options(int successor) {
+rendezvous::Authority RemoteRendezvous::authority(int successor) const {
+  return {.host = node_, .successor = successor, .rule = options_.takeover};
+}
+
+rendezvous::CoordinatorServerOptions RemoteRendezvous::server_options(
+    rendezvous::Authority authority) {
   rendezvous::CoordinatorServerOptions options;
   options.limits.only_job = options_.job;
-  options.authority.host = node_;
-  options.authority.successor = successor;
-  options.authority.rule = options_.takeover;
+  options.authority = std::move(authority);
   if (!open_event_file()) return options;
   options.on_start = [events = events_.get(), limits = options.limits,
                       authority = options.authority](const std::vector<rendezvous::Record>& records,
@@ -243,7 +292,8 @@ void RemoteRendezvous::begin_member(bool hosts) {
   limits.endpoint = options_.endpoint;
   limits.hosts = hosts;
   limits.rule = options_.takeover;
-  limits.takeover = options_.takeover != rendezvous::TakeoverRule::never;
+  limits.takeover = !elected_ && options_.takeover != rendezvous::TakeoverRule::never;
+  if (elected_) limits.backoff = kAskOwnPort;
   limits.start_timeout = options_.start_timeout;
   limits.patience = options_.patience;
   limits.takeover_patience = options_.takeover_patience;
@@ -357,7 +407,7 @@ void RemoteRendezvous::apply(const rendezvous::member::HangUp& effect) {
 
 void RemoteRendezvous::apply(const rendezvous::member::Host& effect) {
   if (!takeover_port_) return;  // the dial that follows says that nobody is there
-  auto options = server_options(effect.successor);
+  auto options = server_options(authority(effect.successor));
   options.records.push_back(effect.record);
   server_ = rendezvous::CoordinatorServer::adopt(io_, takeover_port_->give_up_socket(),
                                                  std::move(options));
@@ -387,7 +437,7 @@ void RemoteRendezvous::apply(const rendezvous::member::Direct& effect) {
 }
 
 void RemoteRendezvous::open_takeover_port(const std::string& address) {
-  if (options_.takeover == rendezvous::TakeoverRule::never) return;
+  if (elected_ || options_.takeover == rendezvous::TakeoverRule::never) return;
   if (takeover_port_ && takeover_listens_ == address) return;
   if (server_ && !at_endpoint_) return;  // it is in use
   auto opened = rendezvous::TakeoverPort::listen(io_, address);
@@ -462,6 +512,8 @@ void RemoteRendezvous::apply(const rendezvous::member::Disbanded& effect) {
 
 void RemoteRendezvous::apply(const rendezvous::member::JobOver& effect) {
   over_ = true;
+  // Before its coordinator, which waits for that, gives its own place up.
+  if (elected_) elected_->stand_down();
   waiting_.reset();
   store_.reset();
   next_store_.reset();
@@ -481,6 +533,7 @@ void RemoteRendezvous::apply(const rendezvous::member::JobOver& effect) {
 
 void RemoteRendezvous::apply(const rendezvous::member::NoRound& effect) {
   over_ = true;
+  if (elected_) elected_->stand_down();
   waiting_.reset();
   const auto error = [&] {
     switch (effect.reason) {
@@ -524,10 +577,13 @@ void RemoteRendezvous::apply(const rendezvous::member::Progress& effect) {
 
 std::string RemoteRendezvous::waiting_for() const {
   if (waiting_) return words(*waiting_);
-  if (over_ || !member_) return {};
+  if (over_) return {};
+  if (!member_) return options_.etcd ? "etcd at " + to_text(options_.etcd->endpoints) : "";
   switch (member_->phase()) {
     case rendezvous::MemberPhase::dialing:
     case rendezvous::MemberPhase::pausing:
+      if (options_.etcd)
+        return "a coordinator, elected through etcd at " + to_text(options_.etcd->endpoints);
       return "the coordinator at " + options_.endpoint.address + ":" +
              std::to_string(options_.endpoint.port);
     case rendezvous::MemberPhase::idle:
@@ -539,23 +595,35 @@ std::string RemoteRendezvous::waiting_for() const {
 }
 
 std::string RemoteRendezvous::coordinator_endpoint() const {
-  return server_ ? server_->endpoint() : std::string();
+  return server() ? server()->endpoint() : std::string();
 }
 
 // ---- the end -----------------------------------------------------------------------------------
 
-const rendezvous::Rendezvous* RemoteRendezvous::hosted_job() const {
-  return server_ ? server_->coordinator().find(options_.job) : nullptr;
+const rendezvous::CoordinatorServer* RemoteRendezvous::server() const {
+  return elected_ ? elected_->server() : server_.get();
 }
 
-bool RemoteRendezvous::idle() const {
+const rendezvous::Rendezvous* RemoteRendezvous::hosted_job() const {
+  return server() ? server()->coordinator().find(options_.job) : nullptr;
+}
+
+bool RemoteRendezvous::others_need_this_node() const {
   const rendezvous::Rendezvous* job = hosted_job();
-  if (job == nullptr || !over_) return true;
-  if (farewell_until_ && Clock::now() < *farewell_until_) return false;
-  return left_ || job->empty();
+  if (job == nullptr || !over_) return false;
+  if (farewell_until_ && Clock::now() < *farewell_until_) return true;
+  return !left_ && !job->empty();
+}
+
+bool RemoteRendezvous::idle() {
+  if (others_need_this_node()) return false;
+  if (!elected_) return true;
+  const rendezvous::Rendezvous* job = hosted_job();
+  return elected_->wind_up(job != nullptr && job->empty());
 }
 
 void RemoteRendezvous::close() {
+  elected_.reset();
   server_.reset();
   former_endpoint_.reset();
   takeover_port_.reset();

@@ -4,7 +4,9 @@
 //   CoordinatorLine         carries its messages
 //   CoordinatorServer       answers, if this node hosts: the endpoint's address is its own and the
 //                           port is free, or it has taken over (then at its TakeoverPort)
-//   StoreServer             the workers' store, one for each round: opened before each Join, closed
+//   ElectedCoordinator      the same through etcd: whoever is elected answers, and nobody takes
+//   over StoreServer             the workers' store, one for each round: opened before each Join,
+//   closed
 //                           when the round begins unless this node is rank 0 of it
 //
 // Nothing here blocks the loop, and every wait has a deadline.  What is waited for is logged at
@@ -13,6 +15,7 @@
 
 #include "agent/coordinator_line.h"
 #include "agent/core/spec.h"
+#include "agent/elected_coordinator.h"
 #include "agent/rendezvous_client.h"
 #include "agent/resolver.h"
 #include "rendezvous/core/member.h"
@@ -39,7 +42,9 @@ namespace distrun::agent {
 
 struct RemoteRendezvousOptions {
   rendezvous::Contact endpoint;  // --rdzv-endpoint
-  std::string job;               // --rdzv-id
+  // Instead: the nodes elect the coordinator there.  Then is_host and takeover mean nothing.
+  std::optional<rendezvous::etcd::Cluster> etcd;
+  std::string job;  // --rdzv-id
   std::string token;
   rendezvous::Terms terms;
   std::string host_name;  // for people
@@ -73,11 +78,11 @@ class RemoteRendezvous : public RendezvousClient {
   std::string waiting_for() const;
   // Nobody is owed a word: what was said has been written and, if this node hosts, the others have
   // heard how the job ended.  Not before, the process is to exit; but within a few seconds anyway.
-  bool idle() const;
+  bool idle();  // and takes what steps are left to that end
   // Closes all ports, so that the next job finds nobody here.  After the last verb and idle().
   void close();
 
-  bool hosting() const { return server_ != nullptr; }
+  bool hosting() const { return server() != nullptr; }
   // Where this node's coordinator answers, if it hosts.
   std::string coordinator_endpoint() const;
 
@@ -88,11 +93,14 @@ class RemoteRendezvous : public RendezvousClient {
   };
 
   void begin();
+  void stand_for_election();
+  void wait_for_etcd(TimePoint until);
   void look_up_endpoint();
   void on_endpoint(Result<Resolver::Addresses> addresses);
   Result<bool> host_endpoint(const Resolver::Addresses& addresses);
   void begin_member(bool hosts);
-  rendezvous::CoordinatorServerOptions server_options(int successor);
+  rendezvous::Authority authority(int successor) const;
+  rendezvous::CoordinatorServerOptions server_options(rendezvous::Authority authority);
   bool open_event_file();
 
   void feed(rendezvous::member::Event event);
@@ -116,7 +124,9 @@ class RemoteRendezvous : public RendezvousClient {
   void open_store(const std::string& address);
   void open_takeover_port(const std::string& address);
   void no_round(RoundError error, std::string why);
+  const rendezvous::CoordinatorServer* server() const;
   const rendezvous::Rendezvous* hosted_job() const;
+  bool others_need_this_node() const;
 
   boost::asio::io_context& io_;
   const Spec& spec_;
@@ -138,7 +148,8 @@ class RemoteRendezvous : public RendezvousClient {
   std::optional<TimePoint> armed_for_;
   std::map<int, Line> lines_;
 
-  std::unique_ptr<rendezvous::EventFile> events_;  // outlives the server
+  std::unique_ptr<rendezvous::EventFile> events_;  // outlives the servers
+  std::unique_ptr<ElectedCoordinator> elected_;
   std::unique_ptr<rendezvous::CoordinatorServer> server_;
   bool at_endpoint_ = false;  // the server, or who answers there in its place
   std::optional<rendezvous::Contact> own_endpoint_;  // what reaches it from here

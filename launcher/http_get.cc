@@ -1,5 +1,6 @@
 #include "launcher/http_get.h"
 
+#include "launcher/endpoint.h"
 #include "launcher/text.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@
 #include <cstring>
 #include <memory>
 #include <netdb.h>
+#include <optional>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -126,10 +128,24 @@ Result<std::string> body_of(const std::string& where, const std::string& path,
     return no_coordinator(where, "answered " + quote(answer.substr(0, 40)));
   }
   const std::string status = answer.substr(0, answer.find("\r\n"));
+  if (status.find(" 503 ") != std::string::npos) {  // one of several, and none leads
+    return Error{Errc::closed, where + ": " + printable(trim(answer.substr(end + 4)))};
+  }
   if (status.substr(std::min<std::size_t>(status.size(), 8)).rfind(" 200", 0) != 0) {
     return no_coordinator(where, "has no page " + path + " (" + printable(status) + ")");
   }
   return answer.substr(end + 4);
+}
+
+// Who stands by says where the coordinator is.
+std::optional<Endpoint> place_in(const std::string& answer) {
+  if (answer.find(" 307 ") != 8) return std::nullopt;
+  constexpr std::string_view kBegin = "\r\nLocation: http://";
+  const std::size_t at = answer.find(kBegin);
+  if (at == std::string::npos) return std::nullopt;
+  const std::string_view rest = std::string_view(answer).substr(at + kBegin.size());
+  const auto place = parse_endpoint(rest.substr(0, rest.find_first_of("/\r")));
+  return place && place->port ? std::optional(*place) : std::nullopt;
 }
 
 }  // namespace
@@ -159,6 +175,12 @@ Result<std::string> http_get(const std::string& host, std::uint16_t port, const 
       request += "\r\nUser-Agent: distrun/" DISTRUN_VERSION "\r\nConnection: close\r\n\r\n";
       const auto answer = exchange(socket, where, request, limits);
       if (!answer) return answer.error();
+      const auto elsewhere = place_in(*answer);
+      if (elsewhere && limits.hops > 0) {
+        HttpLimits rest = limits;
+        --rest.hops;
+        return http_get(elsewhere->host, *elsewhere->port, path, rest);
+      }
       return body_of(where, path, *answer);
     }
     refused = refused && problem == ECONNREFUSED;

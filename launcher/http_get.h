@@ -15,6 +15,7 @@ struct HttpLimits {
   Duration connect = std::chrono::seconds(2);  // each address of the name, of which at most eight
   Duration answer = std::chrono::seconds(5);
   std::size_t bytes = 64UL * 1024 * 1024;
+  int hops = 4;  // from one that stands by to the coordinator
 };
 
 // The body of the page.  The error says in one sentence which addresses were tried, what answered

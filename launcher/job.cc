@@ -39,6 +39,7 @@ class JobMaker {
  private:
   static constexpr std::uint16_t kStaticPort = 29500;  // torchrun's defaults
   static constexpr std::uint16_t kC10dPort = 29400;
+  static constexpr std::uint16_t kEtcdPort = 2379;
 
   static Error wrong(std::string text) { return Error{Errc::invalid_argument, std::move(text)}; }
   static Error unsupported(std::string text) { return Error{Errc::unsupported, std::move(text)}; }
@@ -242,7 +243,13 @@ class JobMaker {
           "all nodes the same");
     }
     agent::RemoteRendezvousOptions nodes;
-    if (options_.endpoint) {
+    if (options_.backend == Backend::etcd) {
+      auto cluster = etcd();
+      if (!cluster) return cluster.error();
+      nodes.etcd = std::move(*cluster);
+    } else if (options_.endpoints.size() > 1) {
+      return wrong("--rdzv-endpoint: several endpoints are for --rdzv-backend etcd");
+    } else if (options_.endpoint) {
       nodes.endpoint.address = options_.endpoint->host;
       nodes.endpoint.port = options_.endpoint->port.value_or(fixed ? kStaticPort : kC10dPort);
     } else if (fixed && options_.master_addr) {
@@ -291,6 +298,49 @@ class JobMaker {
     terms.beats_missed = conf.keep_alive_max_attempt;
     job_.nodes = std::move(nodes);
     return {};
+  }
+
+  // Where the coordinator is elected.
+  Result<rendezvous::etcd::Cluster> etcd() {
+    const RdzvConf& conf = options_.rdzv_conf;
+    if (options_.endpoints.empty()) {
+      return wrong("--rdzv-backend etcd: --rdzv-endpoint H1:2379,H2:2379,H3:2379 is missing");
+    }
+    if (conf.is_host) {
+      return wrong("--rdzv-conf: is_host: with etcd the nodes elect who coordinates; leave it out");
+    }
+    if (options_.etcd_v2) {
+      warn("--rdzv-backend etcd-v2: etcd's v3 interface is used, as with etcd");
+    }
+    rendezvous::etcd::Cluster cluster;
+    for (const Endpoint& endpoint : options_.endpoints) {
+      cluster.endpoints.push_back({endpoint.host, endpoint.port.value_or(kEtcdPort)});
+      if (cluster.endpoints.back().port == 0) return wrong("--rdzv-endpoint: port 0 of etcd");
+    }
+    cluster.prefix = conf.etcd_prefix;
+    while (cluster.prefix.ends_with('/')) cluster.prefix.pop_back();
+    cluster.prefix += "/" + job_.spec.run_id;
+
+    rendezvous::etcd::Security& security = cluster.security;
+    security.tls = conf.protocol == "https";
+    const auto either = [](const std::string& v2, const std::string& v1) {
+      return v2.empty() ? v1 : v2;
+    };
+    security.files.ca = either(conf.ca_cert, conf.cacert);
+    security.files.cert = either(conf.ssl_cert, conf.cert);
+    security.files.key = either(conf.ssl_cert_key, conf.key);
+    if (!security.tls && security.files != rendezvous::etcd::TlsFiles{}) {
+      return wrong("--rdzv-conf: certificates and keys are for protocol=https");
+    }
+    security.user = conf.user;
+    security.password = conf.password;
+    const auto complete = rendezvous::etcd::complete(
+        security, [this](const char* name) -> std::optional<std::string> {
+          const auto value = lookup(environment_, name);
+          return value ? std::optional<std::string>(*value) : std::nullopt;
+        });
+    if (!complete) return complete.error();
+    return cluster;
   }
 
   void identity() {

@@ -1,6 +1,7 @@
 #include "launcher/options.h"
 
 #include "launcher/text.h"
+#include "rendezvous/etcd/cluster.h"
 
 #include <algorithm>
 #include <array>
@@ -80,24 +81,29 @@ Complaint backend(Options& o, std::string_view value) {
   } else if (value == "c10d") {
     o.backend = Backend::c10d;
   } else if (value == "etcd" || value == "etcd-v2") {
-    return std::string(value) +
-           " connects several nodes through an etcd server, which this version cannot do; a job on "
-           "one node needs none: use static or c10d";
+    o.backend = Backend::etcd;
   } else {
-    return "neither static nor c10d (backends that are Python plug-ins cannot be loaded here): " +
+    return "neither static, c10d nor etcd (backends that are Python plug-ins cannot be loaded "
+           "here): " +
            quote(value);
   }
+  o.etcd_v2 = value == "etcd-v2";
   return {};
 }
 
 Complaint endpoint(Options& o, std::string_view value) {
-  if (value.empty()) {
-    o.endpoint.reset();
-    return {};
+  o.endpoint.reset();
+  o.endpoints.clear();
+  if (value.empty()) return {};
+  for (const std::string_view each : split(value, ',')) {
+    auto parsed = parse_endpoint(each);
+    if (!parsed) return parsed.error().detail;
+    o.endpoints.push_back(std::move(*parsed));
   }
-  auto parsed = parse_endpoint(value);
-  if (!parsed) return parsed.error().detail;
-  o.endpoint = std::move(*parsed);
+  if (o.endpoints.size() > rendezvous::etcd::kMaxEndpoints) {
+    return "more than " + std::to_string(rendezvous::etcd::kMaxEndpoints) + " endpoints";
+  }
+  o.endpoint = o.endpoints.front();
   return {};
 }
 
@@ -312,10 +318,12 @@ constexpr std::array kRows{
         "a job of this node alone, whatever the rendezvous options say"},
     Row{kNodes, "rdzv-backend", 0, "NAME", "static", kPet, kTorchrun,
         [](O& o, V v) { return backend(o, v); },
-        "static: nodes are numbered by --node-rank; c10d: they number themselves"},
+        "static: nodes are numbered by --node-rank; c10d: they number themselves; etcd: so, too, "
+        "and a coordinator is elected"},
     Row{kNodes, "rdzv-endpoint", 0, "HOST[:PORT]", "", kPet, kTorchrun,
         [](O& o, V v) { return endpoint(o, v); },
-        "where the nodes meet: at distrund, or else at the node with that address"},
+        "where the nodes meet: at distrund, or else at the node with that address; of etcd, several "
+        "are separated by commas"},
     Row{kNodes, "rdzv-id", 0, "ID", "none", kPet, kTorchrun,
         [](O& o, V v) { return rdzv_id(o, v); },
         "name of the job; empty: a fresh one"},

@@ -38,7 +38,7 @@ enum class Action { run, help, version };
 // the launcher.
 enum class Console { automatic, inherit, lines };
 
-enum class Backend { fixed, c10d };  // --rdzv-backend static, c10d
+enum class Backend { fixed, c10d, etcd };  // --rdzv-backend static, c10d, etcd or etcd-v2
 
 struct Nproc {
   enum class Kind { count, cpu, gpu, automatic };
@@ -55,7 +55,9 @@ struct Options {
   Nproc nproc;
 
   Backend backend = Backend::fixed;
-  std::optional<Endpoint> endpoint;
+  bool etcd_v2 = false;                // asked for by that name
+  std::optional<Endpoint> endpoint;    // the first
+  std::vector<Endpoint> endpoints;     // all; more than one only with etcd
   std::optional<std::string> rdzv_id;  // given and empty: a fresh one is wanted
   RdzvConf rdzv_conf;
   bool standalone = false;

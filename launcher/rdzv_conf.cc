@@ -101,6 +101,8 @@ constexpr std::array kKeys{
     Key{"key", [](C& c, V v) { return text(c.key, v); }},
     Key{"cacert", [](C& c, V v) { return text(c.cacert, v); }},
     Key{"etcd_prefix", [](C& c, V v) { return text(c.etcd_prefix, v); }},
+    Key{"user", [](C& c, V v) { return text(c.user, v); }},
+    Key{"password", [](C& c, V v) { return text(c.password, v); }},
     Key{"rejoin_wait", [](C& c, V v) { return fraction(c.rejoin_wait, v, Duration::zero()); }},
     Key{"reattach_timeout",
         [](C& c, V v) { return fraction(c.reattach_timeout, v, std::chrono::seconds(1)); }},

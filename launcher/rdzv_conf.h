@@ -30,7 +30,8 @@ struct RdzvConf {
   std::string protocol = "http";   // or "https"
   std::string ssl_cert, ssl_cert_key, ca_cert;  // files, etcd-v2's names
   std::string cert, key, cacert;                // files, etcd's names
-  std::string etcd_prefix = "/torchelastic/p2p";
+  std::string etcd_prefix = "/distrun/runs";    // torchrun: /torchelastic/p2p, in v2's own space
+  std::string user, password;                   // etcd's
 
   // Ours.
   Duration rejoin_wait = std::chrono::milliseconds(100);  // hold for replacements after a loss

@@ -115,7 +115,7 @@ class Placer {
       return place_;
     }
     // More nodes than take part: a spare has no rank until it takes a lost node's.
-    if (!given_.node_rank && result.backend == Backend::c10d &&
+    if (!given_.node_rank && result.backend != Backend::fixed &&
         step.node_rank >= result.max_nodes) {
       result.node_rank.reset();
     }

@@ -2,6 +2,8 @@
 
 #include "runtime/base/log.h"
 
+#include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +12,24 @@ namespace distrun::daemon {
 namespace {
 
 using namespace rendezvous;
+
+Result<etcd::Cluster> etcd_of(const Options& options) {
+  auto cluster = etcd::parse_cluster(options.state);
+  if (!cluster) return cluster;
+  if (cluster->security.tls) {
+    cluster->security.files = options.etcd_tls;
+  } else if (options.etcd_tls != etcd::TlsFiles{}) {
+    return Error{Errc::invalid_argument,
+                 "--etcd-cacert, --etcd-cert and --etcd-key are for etcds://…"};
+  }
+  const auto set =
+      etcd::complete(cluster->security, [](const char* name) -> std::optional<std::string> {
+        const char* const value = std::getenv(name);
+        return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+      });
+  if (!set) return set.error();
+  return cluster;
+}
 
 void say(const Happening& happening) {
   log::Fields fields{{"job", happening.job}};
@@ -29,8 +49,8 @@ Result<std::unique_ptr<Daemon>> Daemon::start(boost::asio::io_context& io, const
   }
   etcd::ReplicaOptions replica;
   if (replicated) {
-    auto cluster = etcd::parse_cluster(options.state);
-    if (!cluster) return cluster.error();
+    auto cluster = etcd_of(options);
+    if (!cluster) return Error{cluster.error().code, "--state: " + cluster.error().detail};
     replica.cluster = std::move(*cluster);
     replica.advertise = options.advertise;
     replica.on_failure = std::move(on_failure);

@@ -23,12 +23,22 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
   app.add_option("--host", options.host, "IPv4 or IPv6 address to listen on; no names")
       ->capture_default_str();
   app.add_option("--port", options.port, "0: any free port")->capture_default_str();
-  app.add_option(
-         "--state", options.state,
-         "What must outlive this process: after a restart, jobs go on where they were.  A "
-         "folder; or\netcd://H1:2379,H2:2379,H3:2379[/PREFIX], then of several distrund one "
-         "leads, and another\ntakes over when it is lost (docs/etcd.md)")
+  app.add_option("--state", options.state,
+                 "What must outlive this process: after a restart, jobs go on where they were.  A "
+                 "folder; or\netcd://[USER@]H1:2379,H2:2379,H3:2379[/PREFIX], etcds:// for TLS, "
+                 "then of several "
+                 "distrund one\nleads, and another takes over when it is lost (docs/etcd.md).  The "
+                 "password is taken from\nETCDCTL_PASSWORD")
       ->type_name("FOLDER|etcd://…");
+  app.add_option("--etcd-cacert", options.etcd_tls.ca,
+                 "With etcds://: the CA that signed etcd's certificates; else ETCDCTL_CACERT, else "
+                 "whom this\nmachine trusts")
+      ->type_name("FILE");
+  app.add_option("--etcd-cert", options.etcd_tls.cert,
+                 "With etcds://: this client's certificate; else ETCDCTL_CERT")
+      ->type_name("FILE");
+  app.add_option("--etcd-key", options.etcd_tls.key, "Its key; else ETCDCTL_KEY")
+      ->type_name("FILE");
   app.add_option("--advertise", options.advertise,
                  "With etcd: where agents reach this distrund, if that is not --host and --port")
       ->type_name("ADDRESS[:PORT]");

@@ -1,6 +1,7 @@
 // distrund's command line.  The only file here that sees CLI11 is options.cc.
 #pragma once
 
+#include "rendezvous/etcd/gateway/tls.h"
 #include "runtime/base/log.h"
 
 #include <cstddef>
@@ -21,7 +22,8 @@ struct Options {
   std::uint16_t port = 29400;
   std::string state;      // folder of the journal, or etcd://…; empty: none
   std::string advertise;  // with etcd: where agents reach this one; empty: host and port
-  std::string events;     // file; empty: none
+  rendezvous::etcd::TlsFiles etcd_tls{};  // what is empty: from the environment
+  std::string events;                     // file; empty: none
   std::size_t max_memory = 4UL * 1024 * 1024 * 1024;
   log::Options log;
 };

@@ -102,7 +102,7 @@ _distrun() {
   case ${previous//_/-} in
     --nproc-per-node) COMPREPLY=($(compgen -W 'auto gpu cpu' -- "$current")) ;;
     --numa-binding) COMPREPLY=($(compgen -W 'node socket exclusive core-complex' -- "$current")) ;;
-    --rdzv-backend) COMPREPLY=($(compgen -W 'static c10d' -- "$current")) ;;
+    --rdzv-backend) COMPREPLY=($(compgen -W 'static c10d etcd' -- "$current")) ;;
     --start-method) COMPREPLY=($(compgen -W 'spawn fork forkserver' -- "$current")) ;;
     --redirects | -r | --tee | -t) COMPREPLY=($(compgen -W '0 1 2 3' -- "$current")) ;;
     --console) COMPREPLY=($(compgen -W 'auto inherit lines' -- "$current")) ;;

@@ -38,7 +38,7 @@ complete -c distrun -l virtual-local-rank -d 'each worker sees one GPU and LOCAL
 complete -c distrun -l role -x -d 'name of this group of workers'
 complete -c distrun -l nnodes -x -d 'number of nodes'
 complete -c distrun -l standalone -d 'a job of this node alone'
-complete -c distrun -l rdzv-backend -x -a 'static c10d' -d 'kind of rendezvous'
+complete -c distrun -l rdzv-backend -x -a 'static c10d etcd' -d 'kind of rendezvous'
 complete -c distrun -l rdzv-endpoint -x -d 'where nodes meet'
 complete -c distrun -l rdzv-id -x -d 'name of the job'
 complete -c distrun -l rdzv-conf -x -d 'settings of the rendezvous'

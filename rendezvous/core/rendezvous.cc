@@ -712,9 +712,14 @@ bool Rendezvous::step_recovering() {
                                       of(seated_, record_.node_count) + " nodes of round " +
                                       std::to_string(record_.last.generation.value) + " are here");
   }
-  // Of the node that coordinated, nothing more is to be expected after a takeover.
-  const bool all_others = has_taken_over_ && seated_ == record_.node_count - 1 &&
-                          !incumbent_.empty() && by_node_.count(incumbent_) == 0;
+  // Of the node that coordinated, nothing more is to be expected after a takeover; and not much
+  // after an election.
+  const bool only_it_is_missing =
+      seated_ == record_.node_count - 1 && !incumbent_.empty() && by_node_.count(incumbent_) == 0;
+  const bool all_others = has_taken_over_ && only_it_is_missing;
+  if (!authority_.host && only_it_is_missing && !std::exchange(waits_for_incumbent_, true)) {
+    recovery_ends_ = std::min(recovery_ends_, now_ + kStragglers);
+  }
   if ((now_ < recovery_ends_ && !all_others) || members_.empty()) return false;
   if (!holds_quorum()) {
     has_taken_over_ = false;
@@ -818,7 +823,7 @@ void Rendezvous::seal() {
   }
   record_.last.generation = Generation(record_.last.generation.value + 1);
   record_.node_count = n;
-  record_.coordinator = authority_.host.value_or("");
+  record_.coordinator = authority_.host.value_or(authority_.elected);
   incumbent_ = record_.coordinator;
   record_.hosts.clear();
   working_ = seated_ = n;
@@ -835,7 +840,7 @@ void Rendezvous::seal() {
   welcome.founder = record_.founder;
   welcome.node_count = n;
   welcome.restart_count = record_.restarts;
-  welcome.coordinator = record_.coordinator;
+  welcome.coordinator = authority_.host.value_or("");
   std::map<std::string, int> role_sizes;
   std::vector<Member*> by_rank;
   for (const std::size_t seat : seats) {
@@ -897,7 +902,7 @@ void Rendezvous::report_waiting() {
       message.why = of(succeeded_, record_.node_count) + " nodes have finished";
     } else if (phase_ == RoundPhase::sealed) {
       message.spare = true;
-      message.coordinator = record_.coordinator;
+      if (authority_.host) message.coordinator = record_.coordinator;
       message.successors = successors_;
     }
     send(session, std::move(message));

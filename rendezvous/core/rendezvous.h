@@ -89,7 +89,7 @@ struct Record {
   int node_count = 0;              // of that round
   std::vector<std::string> hosts;  // of that round by rank, as far as known
   int restarts = 0;
-  NodeId coordinator;        // agent-hosted: the node that hosted it then
+  NodeId coordinator;        // agent-hosted, or elected: the node that hosted it then
   std::optional<Over> over;  // the job is over
   bool operator==(const Record&) const = default;
 };
@@ -176,6 +176,9 @@ struct Authority {
   // coordinator.
   int successor = 0;
   TakeoverRule rule = TakeoverRule::majority;
+  // Without `host`: the node that was elected to coordinate, by whoever sees to it that it is the
+  // only one.  Empty: no node's (distrund).
+  NodeId elected{};
 };
 
 class Rendezvous {
@@ -307,8 +310,9 @@ class Rendezvous {
   TimePoint hold_until_{};  // no seal before
   std::optional<TimePoint> last_call_ends_;
   TimePoint recovery_ends_{};
-  bool has_taken_over_ = false;  // agent-hosted, recovering: with a quorum
-  bool new_epoch_ = false;       // the next seal begins one
+  bool has_taken_over_ = false;       // agent-hosted, recovering: with a quorum
+  bool waits_for_incumbent_ = false;  // elected, recovering: all others are back
+  bool new_epoch_ = false;            // the next seal begins one
   TimePoint next_report_{};
   std::string last_loss_;
   std::deque<TimePoint> losses_;  // of members, within the window

@@ -1,15 +1,17 @@
 #include "rendezvous/etcd/cluster.h"
 
+#include <algorithm>
 #include <charconv>
 
 namespace distrun::rendezvous::etcd {
 namespace {
 
-constexpr std::string_view kScheme = "etcd://";
-
 Error wrong(std::string_view what, std::string_view why) {
-  return Error{Errc::invalid_argument, "--state: " + std::string(what) + ": " + std::string(why) +
-                                           "; as in etcd://10.0.0.1:2379,10.0.0.2:2379/distrun"};
+  return Error{Errc::invalid_argument, std::string(what) + ": " + std::string(why)};
+}
+
+Error wrong_url(std::string_view what, std::string_view why) {
+  return wrong(what, std::string(why) + "; as in etcd://10.0.0.1:2379,10.0.0.2:2379/distrun");
 }
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
@@ -30,6 +32,9 @@ Result<Endpoint> parse_endpoint(std::string_view text) {
     if (colon != std::string_view::npos) port = text.substr(colon);
   }
   if (endpoint.host.empty()) return wrong(text.empty() ? "an endpoint" : text, "has no host");
+  const bool plain = std::all_of(endpoint.host.begin(), endpoint.host.end(),
+                                 [](char c) { return c > ' ' && c <= '~'; });
+  if (!plain) return wrong("an endpoint", "its host is no name and no address");
   if (port.empty()) return endpoint;
   port.remove_prefix(1);
   const auto [end, fault] = std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
@@ -46,21 +51,40 @@ std::string to_text(const Endpoint& endpoint) {
   return (v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
 
+std::string to_text(const std::vector<Endpoint>& endpoints) {
+  std::string text;
+  for (const Endpoint& endpoint : endpoints) text += (text.empty() ? "" : ",") + to_text(endpoint);
+  return text;
+}
+
 bool is_etcd(std::string_view state) {
   return state.starts_with("etcd:") || state.starts_with("etcds:") ||
          state.starts_with("http://") || state.starts_with("https://");
 }
 
-Result<Cluster> parse_cluster(std::string_view text) {
-  if (text.starts_with("etcds:") || text.starts_with("https:")) {
-    return wrong(text,
-                 "etcd with TLS cannot be used yet; reach it by a local TLS proxy, such as "
-                 "etcd's own grpc-proxy or stunnel");
+Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
+  std::vector<Endpoint> endpoints;
+  for (std::string_view rest = text;;) {
+    const std::size_t comma = rest.find(',');
+    auto endpoint = parse_endpoint(rest.substr(0, comma));
+    if (!endpoint) return endpoint.error();
+    endpoints.push_back(std::move(*endpoint));
+    if (endpoints.size() > kMaxEndpoints) return wrong(text, "has more than 16 endpoints");
+    if (comma == std::string_view::npos) return endpoints;
+    rest.remove_prefix(comma + 1);
   }
-  if (!text.starts_with(kScheme)) return wrong(text, "begins with etcd://");
-  std::string_view rest = text.substr(kScheme.size());
-  if (rest.find_first_of("?#") != std::string_view::npos) return wrong(text, "has no options");
+}
+
+Result<Cluster> parse_cluster(std::string_view text) {
   Cluster cluster;
+  const std::size_t scheme = text.find("://");
+  if (text.starts_with("etcds://")) {
+    cluster.security.tls = true;
+  } else if (!text.starts_with("etcd://")) {
+    return wrong_url(text, "begins with etcd://, or with etcds:// if etcd speaks TLS");
+  }
+  std::string_view rest = text.substr(scheme + 3);
+  if (rest.find_first_of("?#") != std::string_view::npos) return wrong_url(text, "has no options");
   const std::size_t slash = rest.find('/');
   if (slash != std::string_view::npos) {
     std::string_view prefix = rest.substr(slash);
@@ -68,20 +92,46 @@ Result<Cluster> parse_cluster(std::string_view text) {
     while (prefix.ends_with('/')) prefix.remove_suffix(1);
     if (!prefix.empty()) cluster.prefix = prefix;
   }
-  if (rest.find('@') != std::string_view::npos) {
-    return wrong("a user and password",
-                 "cannot be used yet; give this etcd, or a proxy before it, "
-                 "no authentication");
+  const std::size_t at = rest.rfind('@');
+  if (at != std::string_view::npos) {
+    const std::string_view user = rest.substr(0, at);
+    if (user.find(':') != std::string_view::npos) {
+      return wrong_url("a password",
+                       "anybody can read command lines; put it into ETCDCTL_PASSWORD");
+    }
+    cluster.security.user = user;
+    rest.remove_prefix(at + 1);
   }
-  for (;;) {
-    const std::size_t comma = rest.find(',');
-    auto endpoint = parse_endpoint(rest.substr(0, comma));
-    if (!endpoint) return endpoint.error();
-    cluster.endpoints.push_back(std::move(*endpoint));
-    if (cluster.endpoints.size() > kMaxEndpoints) return wrong(text, "has more than 16 endpoints");
-    if (comma == std::string_view::npos) return cluster;
-    rest.remove_prefix(comma + 1);
+  auto endpoints = parse_endpoints(rest);
+  if (!endpoints) {
+    return Error{endpoints.error().code,
+                 endpoints.error().detail + "; as in etcd://10.0.0.1:2379,10.0.0.2:2379/distrun"};
   }
+  cluster.endpoints = std::move(*endpoints);
+  return cluster;
+}
+
+Result<void> complete(Security& security, const Variables& variables) {
+  const auto fill = [&](std::string& field, const char* name) {
+    if (field.empty()) field = variables(name).value_or("");
+  };
+  if (security.tls) {
+    fill(security.files.ca, "ETCDCTL_CACERT");
+    if (security.files.cert.empty() && security.files.key.empty()) {
+      fill(security.files.cert, "ETCDCTL_CERT");
+      fill(security.files.key, "ETCDCTL_KEY");
+    }
+  }
+  if (security.user.empty()) {
+    const std::string both = variables("ETCDCTL_USER").value_or("");
+    const std::size_t colon = both.find(':');
+    security.user = both.substr(0, colon);
+    if (colon != std::string::npos) security.password = both.substr(colon + 1);
+  }
+  if (security.user.empty()) return {};
+  fill(security.password, "ETCDCTL_PASSWORD");
+  if (!security.password.empty()) return {};
+  return wrong("etcd's user " + security.user, "has no password; put it into ETCDCTL_PASSWORD");
 }
 
 }  // namespace distrun::rendezvous::etcd

@@ -1,9 +1,12 @@
-// Cluster: "etcd://h1:2379,h2:2379,h3:2379/prefix", taken apart.
+// Cluster: an etcd as its users name it, taken apart: "etcds://job@h1:2379,h2:2379/prefix".
 #pragma once
 
+#include "rendezvous/etcd/gateway/tls.h"
 #include "runtime/base/result.h"
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,17 +19,33 @@ struct Endpoint {
   bool operator==(const Endpoint&) const = default;
 };
 std::string to_text(const Endpoint& endpoint);  // "[::1]:2379"
+std::string to_text(const std::vector<Endpoint>& endpoints);
+
+struct Security {
+  bool tls = false;
+  TlsFiles files{};  // with tls
+  std::string user;  // empty: etcd asks for none
+  std::string password;
+  bool operator==(const Security&) const = default;
+};
 
 struct Cluster {
   std::vector<Endpoint> endpoints;
   std::string prefix = "/distrun";  // of all keys
+  Security security{};
   bool operator==(const Cluster&) const = default;
 };
 
 inline constexpr std::size_t kMaxEndpoints = 16;
 
 bool is_etcd(std::string_view state);  // begins with "etcd:", or with what people may mean by it
-// The error names the part that cannot be, and says what can.
-Result<Cluster> parse_cluster(std::string_view text);
+// The errors name the part that cannot be, and say what can; they do not name the option.
+Result<Cluster> parse_cluster(std::string_view text);  // "etcd://…", or "etcds://…" for TLS
+Result<std::vector<Endpoint>> parse_endpoints(std::string_view text);  // "h1:2379,h2,h3"
+
+// What was left open, from the variables that etcdctl has, too: ETCDCTL_USER (NAME, or
+// NAME:PASSWORD), ETCDCTL_PASSWORD, ETCDCTL_CACERT, ETCDCTL_CERT, ETCDCTL_KEY.
+using Variables = std::function<std::optional<std::string>(const char* name)>;
+Result<void> complete(Security& security, const Variables& variables);
 
 }  // namespace distrun::rendezvous::etcd

@@ -32,26 +32,26 @@ std::string fresh_id() {
   return std::string(name) + "." + std::to_string(::getpid()) + "." + suffix;
 }
 
-Refused not_yet() {
+Refused not_yet(const std::string& self) {
   Refused refused;
   refused.code = RefusalCode::not_yet;
-  refused.why = "this distrund stands by, and no other leads at the moment; come again";
+  refused.why = self + " stands by, and no other leads at the moment; come again";
   return refused;
 }
 
-Refused elsewhere(const std::string& endpoint) {
+Refused elsewhere(const std::string& self, const std::string& endpoint) {
   const std::size_t colon = endpoint.rfind(':');
-  if (colon == std::string::npos) return not_yet();
+  if (colon == std::string::npos) return not_yet(self);
   Refused refused;
   refused.code = RefusalCode::elsewhere;
-  refused.why = "this distrund stands by; " + endpoint + " leads";
+  refused.why = self + " stands by; " + endpoint + " leads";
   refused.address = endpoint.substr(0, colon);
   if (refused.address.starts_with('[') && refused.address.ends_with(']')) {
     refused.address = refused.address.substr(1, refused.address.size() - 2);
   }
   const char* const end = endpoint.data() + endpoint.size();
   const auto [stop, fault] = std::from_chars(endpoint.data() + colon + 1, end, refused.port);
-  return fault == std::errc() && stop == end ? refused : not_yet();
+  return fault == std::errc() && stop == end ? refused : not_yet(self);
 }
 
 bool has_port(const std::string& address) {
@@ -79,27 +79,30 @@ Result<std::string> advertised(const ReplicaOptions& options, std::uint16_t port
 }  // namespace
 
 Result<std::unique_ptr<Replica>> Replica::start(asio::io_context& io, ReplicaOptions options) {
+  auto client = Client::open(io, options.cluster);
+  if (!client) return client.error();
   auto listener = Listener::open(io, options.server.address, options.server.port);
   if (!listener) return listener.error();
   LeaderLimits limits;
   limits.keys.prefix = options.cluster.prefix;
   limits.id = fresh_id();
+  limits.self = options.self;
   auto endpoint = advertised(options, (*listener)->port());
   if (!endpoint) return endpoint.error();
   limits.endpoint = std::move(*endpoint);
 
-  std::unique_ptr<Replica> replica(new Replica(io, std::move(options)));
+  std::unique_ptr<Replica> replica(new Replica(io, std::move(options), std::move(*client)));
   replica->endpoint_ = endpoint_text((*listener)->endpoint());
   replica->keys_ = limits.keys;
   replica->port_ = TakeoverPort::adopt(io, std::move(*listener));
-  replica->port_->answer_with(not_yet());
+  replica->port_->answer_with(not_yet(replica->options_.self));
   replica->leader_.emplace(std::move(limits));
   replica->feed(leader::Start{});
   return replica;
 }
 
-Replica::Replica(asio::io_context& io, ReplicaOptions options)
-    : io_(io), options_(std::move(options)), client_(io, options_.cluster.endpoints), timer_(io) {}
+Replica::Replica(asio::io_context& io, ReplicaOptions options, std::unique_ptr<Client> client)
+    : io_(io), options_(std::move(options)), client_(std::move(client)), timer_(io) {}
 
 Replica::~Replica() {
   timer_.cancel();
@@ -127,22 +130,28 @@ void Replica::rearm() {
   timer_.cancel();
   if (!deadline) return;
   timer_.expires_at(*deadline);
-  timer_.async_wait([this](const boost::system::error_code& ec) {
-    if (ec) return;
+  timer_.async_wait([this, alive = std::weak_ptr(alive_)](const boost::system::error_code& ec) {
+    if (ec || alive.expired()) return;
     armed_for_.reset();
     feed(leader::Tick{});
   });
 }
 
+void Replica::later(std::function<void()> what) {
+  asio::post(io_, [alive = std::weak_ptr(alive_), what = std::move(what)] {
+    if (!alive.expired()) what();
+  });
+}
+
 void Replica::apply(const leader::Ask& effect) {
-  client_.ask(effect.request, effect.within, [this, number = effect.number](Answer answer) {
+  client_->ask(effect.request, effect.within, [this, number = effect.number](Answer answer) {
     feed(leader::Answered{number, std::move(answer)});
   });
 }
 
 void Replica::apply(const leader::Watch& effect) {
   const int watch = effect.watch;
-  client_.watch(
+  client_->watch(
       keys_.leader(), effect.from,
       [this, watch](std::optional<KeyValue> now) {
         feed(leader::Changed{watch, std::move(now)});
@@ -154,7 +163,7 @@ void Replica::apply(const leader::Watch& effect) {
 }
 
 void Replica::apply(const leader::Unwatch&) {
-  client_.unwatch();
+  client_->unwatch();
 }
 
 void Replica::apply(const leader::Lead& effect) {
@@ -168,18 +177,21 @@ void Replica::apply(const leader::Lead& effect) {
     log::error("cannot read what is kept in etcd; mend the key or delete it, with etcdctl",
                {{"key", job.key},
                 {"reason", record ? "it is of job " + record->job : record.error().detail}});
-    asio::post(io_, [this] {
+    later([this] {
       close();
       if (options_.on_failure) options_.on_failure();
     });
     return;
   }
+  if (!port_) return;  // closed
   ++tenure_;
   saving_.clear();
   said_.clear();
   store_.emplace(keys_, effect.revision, effect.lease);
+  trouble_.clear();
   server_ =
       CoordinatorServer::adopt(io_, port_->give_up_socket(), server_options(std::move(records)));
+  if (options_.on_leader) options_.on_leader();
 }
 
 void Replica::apply(const leader::Halt&) {
@@ -187,17 +199,23 @@ void Replica::apply(const leader::Halt&) {
   store_.reset();
   saving_.clear();
   if (!server_) return;
-  port_->answer_with(not_yet());
+  port_->answer_with(not_yet(options_.self));
   port_->take_back(server_->give_up_socket());
   server_.reset();
 }
 
 void Replica::apply(const leader::Follow& effect) {
-  port_->answer_with(effect.endpoint.empty() ? not_yet() : elsewhere(effect.endpoint));
+  if (!port_) return;  // closed
+  const bool known = !effect.endpoint.empty();
+  port_->answer_with(known ? elsewhere(options_.self, effect.endpoint) : not_yet(options_.self));
+  if (!known) return;
+  trouble_.clear();
+  if (options_.on_leader) options_.on_leader();
 }
 
 void Replica::apply(const leader::Resigned&) {
-  client_.close();
+  resigned_ = true;
+  client_->close();
 }
 
 void Replica::apply(const leader::Say& effect) {
@@ -205,7 +223,11 @@ void Replica::apply(const leader::Say& effect) {
     case leader::Tone::info:
       return log::info(effect.text);
     case leader::Tone::warning:
-      return log::warn(effect.text);
+      log::warn(effect.text);
+      trouble_ = effect.text;
+      if (effect.refused && options_.on_refused)
+        later([this, why = effect.text] { options_.on_refused(why); });
+      return;
   }
 }
 
@@ -217,8 +239,7 @@ CoordinatorServerOptions Replica::server_options(std::vector<Record> records) {
     save(record, std::move(saved));
   };
   server.forget = [this](const std::string& job) -> Result<void> {
-    if (store_) store_->forget(job);
-    pump();
+    forget(job);
     return {};
   };
   server.may_act = [this](TimePoint now) { return leader_->acts(now); };
@@ -226,6 +247,12 @@ CoordinatorServerOptions Replica::server_options(std::vector<Record> records) {
 }
 
 // ---- what is kept ------------------------------------------------------------------------------
+
+void Replica::forget(const std::string& job) {
+  if (!store_) return;
+  store_->forget(job);
+  pump();
+}
 
 void Replica::save(const Record& record, std::function<void()> saved) {
   if (!store_) return;  // it leads no more
@@ -240,7 +267,7 @@ void Replica::pump() {
 }
 
 void Replica::ask_to_keep(const Transaction& transaction) {
-  client_.ask(transaction, kKeepWithin, [this, tenure = tenure_](const Answer& answer) {
+  client_->ask(transaction, kKeepWithin, [this, tenure = tenure_](const Answer& answer) {
     if (tenure == tenure_ && store_) on_kept(answer);
   });
 }

@@ -1,5 +1,6 @@
-// Replica: one of several distrunds that share an etcd.  One leads: it coordinates, and keeps each
-// decision in etcd before anybody hears of it.  The others stand by and send agents to it.
+// Replica: one of several distrunds, or agents, that share an etcd.  One leads: it coordinates, and
+// keeps each decision in etcd before anybody hears of it.  The others stand by and send agents to
+// it.
 //
 //   EtcdLeader          decides: stand for election, lead, stop
 //   EtcdStore           what the leader keeps, as transactions
@@ -33,12 +34,17 @@ namespace distrun::rendezvous::etcd {
 
 struct ReplicaOptions {
   Cluster cluster;
+  std::string self = "this distrund";  // in what is said
   // Where agents reach this replica, with or without a port; empty: where it listens.
   std::string advertise;
   // records, save, save_async, forget and may_act are the replica's own.
   CoordinatorServerOptions server;
   // What is kept in etcd cannot be read: it was logged, and this replica has closed itself.
   std::function<void()> on_failure{};
+  // Somebody leads, this one or another.  Never from within start().
+  std::function<void()> on_leader{};
+  // etcd does not let this one in, and says why; it was logged, and is tried again.
+  std::function<void(const std::string& why)> on_refused{};
 };
 
 class Replica {
@@ -52,17 +58,25 @@ class Replica {
 
   const std::string& endpoint() const { return endpoint_; }  // where it listens
   bool leads() const { return server_ != nullptr; }
+  const CoordinatorServer* server() const { return server_.get(); }  // null: it does not lead
+  // The last trouble with etcd, until somebody leads; empty: none.
+  const std::string& trouble() const { return trouble_; }
 
+  // Of a job that is over, and of which nobody needs to hear any more: takes its record away.
+  void forget(const std::string& job);
+  // Nothing waits to be written.
+  bool all_kept() const { return !store_ || store_->idle(); }
   // Closes the port, and gives leadership up: nothing of it is left in the io_context within half a
   // second.  Idempotent.
   void close();
+  bool closed() const { return resigned_; }  // and nothing is
 
  private:
   struct Saving {
     EtcdStore::Ticket ticket = 0;
     std::function<void()> saved;
   };
-  Replica(boost::asio::io_context& io, ReplicaOptions options);
+  Replica(boost::asio::io_context& io, ReplicaOptions options, std::unique_ptr<Client> client);
 
   void feed(const leader::Event& event);
   void apply(const leader::Ask& effect);
@@ -72,8 +86,9 @@ class Replica {
   void apply(const leader::Halt& effect);
   void apply(const leader::Follow& effect);
   void apply(const leader::Resigned& effect);
-  static void apply(const leader::Say& effect);
+  void apply(const leader::Say& effect);
   void rearm();
+  void later(std::function<void()> what);
   CoordinatorServerOptions server_options(std::vector<Record> records);
 
   void save(const Record& record, std::function<void()> saved);
@@ -85,7 +100,7 @@ class Replica {
   ReplicaOptions options_;
   Keys keys_;
   std::string endpoint_;
-  Client client_;
+  std::unique_ptr<Client> client_;
   std::optional<EtcdLeader> leader_;
   boost::asio::steady_timer timer_;
   std::optional<TimePoint> armed_for_;
@@ -95,7 +110,10 @@ class Replica {
   std::deque<Saving> saving_;
   int tenure_ = 0;    // how often it has led: answers to former ones mean nothing
   std::string said_;  // the last trouble with keeping
+  std::string trouble_;
   bool closed_ = false;
+  bool resigned_ = false;
+  std::shared_ptr<int> alive_ = std::make_shared<int>();  // handlers from before do nothing
 };
 
 }  // namespace distrun::rendezvous::etcd

@@ -56,6 +56,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
     bytes += reason(answer.status);
     bytes += "\r\nContent-Type: " + answer.content_type;
     bytes += "\r\nContent-Length: " + std::to_string(answer.body.size());
+    if (!answer.location.empty()) bytes += "\r\nLocation: " + answer.location;
     if (answer.status == 405) bytes += "\r\nAllow: GET, HEAD";
     bytes += "\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n";
     if (!head_) bytes += answer.body;

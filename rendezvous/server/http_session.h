@@ -16,6 +16,7 @@ struct HttpAnswer {
   int status = 200;
   std::string content_type = "text/plain; charset=utf-8";
   std::string body{};
+  std::string location{};  // with a status of 3xx
 };
 
 // `target`: a path without its query.

@@ -2,6 +2,8 @@
 
 #include "rendezvous/server/agent_session.h"
 #include "rendezvous/server/connection.h"
+#include "rendezvous/server/first_bytes.h"
+#include "rendezvous/server/http_session.h"
 #include "runtime/base/check.h"
 
 #include <unordered_map>
@@ -59,6 +61,25 @@ class TakeoverPort::Impl : public std::enable_shared_from_this<Impl> {
           if (const auto self = weak.lock()) self->connections_.erase(id);
         });
     connections_.emplace(id, connection);
+    connection->set_callbacks({.received =
+                                   [weak = weak_from_this(), id](std::string_view bytes) {
+                                     if (const auto self = weak.lock()) self->hear(id, bytes);
+                                   },
+                               .lost = {}});
+    connection->set_deadline(kJoinWithin, "it said nothing");
+    connection->start();
+  }
+
+  void hear(std::uint64_t id, std::string_view bytes) {
+    const auto found = connections_.find(id);
+    if (found == connections_.end()) return;
+    const auto connection = found->second;
+    if (speaker_of(bytes) == Speaker::http) {
+      return serve_http(connection, bytes, [weak = weak_from_this()](std::string_view target) {
+        const auto self = weak.lock();
+        return self ? self->page(target) : HttpAnswer{.status = 503};
+      });
+    }
     const auto session = std::make_shared<AgentSession>(
         connection, kJoinWithin,
         AgentSession::Callbacks{.received =
@@ -70,8 +91,21 @@ class TakeoverPort::Impl : public std::enable_shared_from_this<Impl> {
                                       if (const auto self = weak.lock()) self->asking_.erase(id);
                                     }});
     asking_.emplace(id, session);
-    session->start("");
-    connection->start();
+    session->start(bytes);
+  }
+
+  HttpAnswer page(std::string_view target) const {
+    HttpAnswer page;
+    page.body = answer_.why + "\n";
+    if (answer_.port == 0 || answer_.address.empty()) {
+      page.status = 503;
+      return page;
+    }
+    const bool v6 = answer_.address.find(':') != std::string::npos;
+    page.status = 307;
+    page.location = "http://" + (v6 ? "[" + answer_.address + "]" : answer_.address) + ":" +
+                    std::to_string(answer_.port) + std::string(target);
+    return page;
   }
 
   void answer(std::uint64_t id) {

@@ -1,5 +1,6 @@
 // TakeoverPort: a port that is open from the beginning, for the day on which this node may have to
-// be the coordinator.  Until then it tells every agent that asks where to go instead.
+// be the coordinator.  Until then it tells every agent, and every HTTP client, that asks where to
+// go instead.
 //
 //   answering --give_up_socket()--> (a CoordinatorServer has it) --take_back()--> answering
 #pragma once

@@ -380,5 +380,51 @@ TEST_F(JobRules, TheLogLevelIsTheFlagThenTheVariableThenInfo) {
   EXPECT_EQ(job({"--log-format", "json"}).log.format, log::Format::json);
 }
 
+// ---- etcd --------------------------------------------------------------------------------------
+
+TEST_F(JobRules, ThroughEtcdAllEndpointsAreTriedBelowThePrefixOfTheJob) {
+  const Job many = job({"--nnodes", "2:3", "--rdzv-backend", "etcd", "--rdzv-endpoint",
+                        "e1,[fd77::1]:2380,10.0.0.3:2381", "--rdzv-id", "train"});
+  ASSERT_TRUE(many.nodes && many.nodes->etcd);
+  EXPECT_EQ(to_text(many.nodes->etcd->endpoints), "e1:2379,[fd77::1]:2380,10.0.0.3:2381");
+  EXPECT_EQ(many.nodes->etcd->prefix, "/distrun/runs/train");
+  EXPECT_EQ(many.nodes->etcd->security, rendezvous::etcd::Security{});
+  EXPECT_THAT(many.warnings, IsEmpty());
+}
+
+TEST_F(JobRules, EtcdsFilesAndUserAreTakenByEitherNameAndFromTheEnvironment) {
+  environment_["ETCDCTL_USER"] = "me";
+  environment_["ETCDCTL_PASSWORD"] = "secret";
+  const Job many =
+      job({"--nnodes", "2", "--rdzv-backend", "etcd-v2", "--rdzv-endpoint", "e1", "--rdzv-conf",
+           "protocol=https,ca_cert=a,cert=b,ssl_cert_key=c,etcd_prefix=/x/"});
+  ASSERT_TRUE(many.nodes && many.nodes->etcd);
+  const auto& security = many.nodes->etcd->security;
+  EXPECT_TRUE(security.tls);
+  EXPECT_EQ(security.files, (rendezvous::etcd::TlsFiles{"a", "b", "c"}));
+  EXPECT_EQ(security.user, "me");
+  EXPECT_EQ(security.password, "secret");
+  EXPECT_EQ(many.nodes->etcd->prefix, "/x/none");
+  EXPECT_THAT(many.warnings, Contains(HasSubstr("etcd's v3 interface is used")));
+}
+
+TEST_F(JobRules, WhatCannotBeWithEtcdIsRefused) {
+  const std::pair<std::vector<std::string_view>, const char*> cases[] = {
+      {{"--rdzv-backend", "etcd"}, "--rdzv-endpoint H1:2379"},
+      {{"--rdzv-backend", "c10d", "--rdzv-endpoint", "a,b"}, "several endpoints"},
+      {{"--rdzv-backend", "etcd", "--rdzv-endpoint", "a", "--rdzv-conf", "is_host=1"}, "is_host"},
+      {{"--rdzv-backend", "etcd", "--rdzv-endpoint", "a", "--rdzv-conf", "ca_cert=x"},
+       "protocol=https"},
+      {{"--rdzv-backend", "etcd", "--rdzv-endpoint", "a", "--rdzv-conf", "user=me"},
+       "ETCDCTL_PASSWORD"},
+      {{"--rdzv-backend", "etcd", "--rdzv-endpoint", "a:0"}, "port 0"},
+  };
+  for (const auto& [options, why] : cases) {
+    std::vector<std::string_view> all{"--nnodes", "2"};
+    all.insert(all.end(), options.begin(), options.end());
+    EXPECT_THAT(refusal(all).detail, HasSubstr(why));
+  }
+}
+
 }  // namespace
 }  // namespace distrun::launcher

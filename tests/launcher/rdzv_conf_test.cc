@@ -22,7 +22,8 @@ TEST(RdzvConf, TakesEveryDocumentedKey) {
   const auto conf = parse_rdzv_conf(
       "timeout=1,join_timeout=2,last_call_timeout=3,close_timeout=4,heartbeat_timeout=5,"
       "keep_alive_interval=6,keep_alive_max_attempt=7,is_host=no,read_timeout=8,store_type=file,"
-      "protocol=https,ssl_cert=a,ssl_cert_key=b,ca_cert=c,cert=d,key=e,cacert=f,etcd_prefix=/g");
+      "protocol=https,ssl_cert=a,ssl_cert_key=b,ca_cert=c,cert=d,key=e,cacert=f,etcd_prefix=/g,"
+      "user=h,password=i=j");
   ASSERT_TRUE(conf);
   RdzvConf expected;
   expected.timeout = 1s;
@@ -43,6 +44,8 @@ TEST(RdzvConf, TakesEveryDocumentedKey) {
   expected.key = "e";
   expected.cacert = "f";
   expected.etcd_prefix = "/g";
+  expected.user = "h";
+  expected.password = "i=j";
   EXPECT_EQ(*conf, expected);
 }
 

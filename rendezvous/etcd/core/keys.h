@@ -1,8 +1,8 @@
 // Keys: what is where in etcd.
 //
 //   PREFIX/leader       "10.0.0.1:29400 host-a.4711.9f3c21d0": who leads, on its lease
-//   PREFIX/sequence     "7587862094:12": the leader's lease, and how often it has written
-//   PREFIX/jobs/NAME    a job's record (protocol/record_json.h)
+//   PREFIX/sequence     "7587862094:12": the leader's lease, and how often it has written; on it,
+//   too PREFIX/jobs/NAME    a job's record (protocol/record_json.h)
 #pragma once
 
 #include <string>

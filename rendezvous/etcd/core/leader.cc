@@ -77,7 +77,7 @@ void EtcdLeader::on(const Answered& answered) {
   if (answered.number == keep_alive_ask_ && keep_alive_ask_ != 0) {
     keep_alive_ask_ = 0;
     if (const auto* kept = std::get_if<KeptAlive>(&answered.answer)) return on_answer(*kept);
-    if (const auto* failed = std::get_if<Failed>(&answered.answer)) trouble(failed->why);
+    if (const auto* failed = std::get_if<Failed>(&answered.answer)) trouble(*failed);
     keep_alive_at_ = now_ + Duration(std::chrono::seconds(ttl_seconds_)) / 10;
     return;
   }
@@ -165,7 +165,7 @@ void EtcdLeader::on_answer(const Transacted& done) {
 }
 
 void EtcdLeader::on_answer(const Failed& failed) {
-  trouble(failed.why);
+  trouble(failed);
   if (holds_key()) return lose(failed.why);
   retry_at_ = now_ + limits_.pause;
   if (phase_ == LeaderPhase::following) return;  // the leader may have a better way to etcd
@@ -223,7 +223,7 @@ void EtcdLeader::campaign() {
   Transaction transaction;
   transaction.conditions.emplace_back(CreatedAt{keys.leader(), 0});
   transaction.changes.emplace_back(Put{keys.leader(), own_value(), lease_});
-  transaction.changes.emplace_back(Put{keys.sequence(), sequence_text(lease_, 0), LeaseId(0)});
+  transaction.changes.emplace_back(Put{keys.sequence(), sequence_text(lease_, 0), lease_});
   transaction.otherwise = {keys.leader()};
   pending_ = ask(std::move(transaction), sure_for(ttl_seconds_));
 }
@@ -252,8 +252,8 @@ void EtcdLeader::take_page(const Found& found) {
   if (found.more && !found.keys.empty()) return load();
   said_.clear();
   enter(LeaderPhase::leading);
-  out_.push_back(Say{Tone::info, "this replica leads, with " + std::to_string(jobs_.size()) +
-                                     " jobs out of etcd"});
+  out_.push_back(Say{Tone::info, limits_.self + " leads, with " + std::to_string(jobs_.size()) +
+                                     (jobs_.size() == 1 ? " job" : " jobs") + " out of etcd"});
   out_.push_back(Lead{revision_, lease_, std::exchange(jobs_, {})});
 }
 
@@ -271,7 +271,7 @@ void EtcdLeader::direct(const std::optional<KeyValue>& key) {
   if (followed_ == endpoint) return;
   followed_ = endpoint;
   if (!endpoint.empty())
-    out_.push_back(Say{Tone::info, endpoint + " leads; this replica stands by"});
+    out_.push_back(Say{Tone::info, endpoint + " leads; " + limits_.self + " stands by"});
   out_.push_back(Follow{endpoint});
 }
 
@@ -282,7 +282,7 @@ void EtcdLeader::watch(Revision from) {
 
 void EtcdLeader::lose(const std::string& why) {
   if (phase_ == LeaderPhase::leading) out_.push_back(Halt{why});
-  out_.push_back(Say{Tone::warning, "this replica leads no more: " + why +
+  out_.push_back(Say{Tone::warning, limits_.self + " leads no more: " + why +
                                         "; it decides nothing, and workers go on"});
   jobs_.clear();
   keep_alive_ask_ = 0;
@@ -307,10 +307,10 @@ int EtcdLeader::ask(Request request, Duration within) {
   return last_ask_;
 }
 
-void EtcdLeader::trouble(const std::string& why) {
-  if (why == said_) return;
-  said_ = why;
-  out_.push_back(Say{Tone::warning, why});
+void EtcdLeader::trouble(const Failed& failed) {
+  if (failed.why == said_) return;
+  said_ = failed.why;
+  out_.push_back(Say{Tone::warning, failed.why, failed.refused});
 }
 
 // The time for which a lease is sure to live after it was asked for: etcd's clock may run faster

@@ -76,7 +76,8 @@ struct LeaderLimits {
   Keys keys{};
   std::string endpoint;  // where agents reach this replica, if it leads: "10.0.0.1:29400"
   std::string id;        // of this process, and never again of another
-  int ttl_seconds = 2;   // etcd's least, with its own defaults
+  std::string self = "this replica";  // in what is said
+  int ttl_seconds = 2;                // etcd's least, with its own defaults
 
   Duration look_again = std::chrono::seconds(2);        // following: in case the watch is deaf
   Duration pause = std::chrono::milliseconds(500);      // after a failure
@@ -141,6 +142,7 @@ enum class Tone { info, warning };
 struct Say {
   Tone tone = Tone::info;
   std::string text;
+  bool refused = false;  // etcd will not have this replica: to go on trying is of little use
 };
 using Effect = std::variant<Ask, Watch, Unwatch, Lead, Halt, Follow, Resigned, Say>;
 using Effects = std::vector<Effect>;
@@ -188,7 +190,7 @@ class EtcdLeader {
   void lose(const std::string& why);
   void give_back();  // the lease
   int ask(Request request, Duration within);
-  void trouble(const std::string& why);
+  void trouble(const Failed& failed);
   void enter(LeaderPhase next);
 
   bool holds_key() const {

@@ -44,7 +44,7 @@ std::optional<Transaction> EtcdStore::next() {
   transaction.conditions.emplace_back(CreatedAt{keys_.leader(), revision_});
   transaction.conditions.emplace_back(HasValue{keys_.sequence(), sequence_text(lease_, number_)});
   transaction.changes.emplace_back(
-      Put{keys_.sequence(), sequence_text(lease_, number_ + 1), LeaseId(0)});
+      Put{keys_.sequence(), sequence_text(lease_, number_ + 1), lease_});
   for (auto& [key, value] : last) {
     if (value) {
       transaction.changes.emplace_back(Put{key, std::move(*value), LeaseId(0)});

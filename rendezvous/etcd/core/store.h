@@ -60,6 +60,7 @@ class EtcdStore {
   // REQUIRES: a transaction is on its way.  After Again it still is: ask for it once more.
   Verdict answered(const Answer& answer);
   const Transaction& on_its_way() const { return *current_; }
+  bool idle() const { return !current_ && queue_.empty(); }
 
  private:
   struct Queued {

@@ -21,6 +21,7 @@ namespace {
 
 // Of one member: what a replica asks at one time.
 constexpr std::size_t kMaxIdle = 4;
+constexpr int kMaxLogins = 2;  // for one request
 
 // One request, from the first try to its answer.
 struct Call {
@@ -33,18 +34,37 @@ struct Call {
   asio::steady_timer timer;
   std::size_t tries = 0;
   std::map<std::size_t, std::string> troubles;  // by endpoint, the last of each
+  std::set<std::size_t> hopeless;               // endpoints
+  std::string token;                            // that it was asked with
+  int logins = 0;
 };
 using CallPtr = std::shared_ptr<Call>;
 using LinePtr = std::shared_ptr<HttpLine>;
 
+bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
+
+// Of the token: to ask with a new one may do.
+bool is_of_token(const std::string& error) {
+  return contains(error, "invalid auth token") || contains(error, "revision in header is old");
+}
+
 std::string advice_for(const std::string& error) {
-  if (error.find("user name") != std::string::npos || error.find("token") != std::string::npos) {
-    return "; etcd asks for a user, which cannot be given yet";
+  if (contains(error, "user name is empty")) {
+    return "; this etcd wants a user and a password";
   }
-  if (error.find("too large") != std::string::npos) {
+  if (contains(error, "permission denied")) {
+    return "; grant this user to read and write all below the prefix, with etcdctl role "
+           "grant-permission --prefix=true";
+  }
+  if (contains(error, "HTTP request to an HTTPS server")) {
+    return "; it speaks TLS: give etcds:// or, to an agent, --rdzv-conf protocol=https";
+  }
+  if (contains(error, "too large")) {
     return "; raise etcd's --max-request-bytes";
   }
-  if (error.find("database space exceeded") != std::string::npos) {
+  if (contains(error, "database space exceeded")) {
     return "; compact and defragment etcd, then disarm its alarm";
   }
   return {};
@@ -54,8 +74,15 @@ std::string advice_for(const std::string& error) {
 
 class Client::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& io, std::vector<Endpoint> endpoints, ClientLimits limits)
-      : io_(io), endpoints_(std::move(endpoints)), limits_(limits), idle_(endpoints_.size()) {
+  Impl(asio::io_context& io, const Cluster& cluster, std::shared_ptr<const Tls> tls,
+       ClientLimits limits)
+      : io_(io),
+        endpoints_(cluster.endpoints),
+        user_(cluster.security.user),
+        password_(cluster.security.password),
+        tls_(std::move(tls)),
+        limits_(limits),
+        idle_(endpoints_.size()) {
     DISTRUN_CHECK(!endpoints_.empty());
   }
 
@@ -76,7 +103,7 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
     unwatch();
     if (closed_) return;
     const std::size_t at = current_;
-    watch_ = std::make_shared<HttpLine>(io_, endpoints_[at], limits_.answer_bytes);
+    watch_ = new_line(at);
     const auto line = watch_;
     const auto over = [weak = weak_from_this(), line_of = std::weak_ptr(line),
                        done = std::move(ended)](std::string why) {
@@ -87,7 +114,7 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
       done(std::move(why));
     };
     line->stream(
-        std::string(kWatchPath), watch_body(key, from), limits_.one_try * 2,
+        {std::string(kWatchPath), watch_body(key, from), token_}, limits_.one_try * 2,
         [over, weak = weak_from_this(), line_of = std::weak_ptr(line),
          hear = std::move(changed)](std::string_view text) {
           const auto read = watch_line_from(text);
@@ -126,6 +153,10 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
+  LinePtr new_line(std::size_t at) const {
+    return std::make_shared<HttpLine>(io_, endpoints_[at], tls_, limits_.answer_bytes);
+  }
+
   void attempt(const CallPtr& call) {
     if (closed_) return;
     const Duration left = call->deadline - Clock::now();
@@ -136,19 +167,26 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
       line = idle_[at].back();
       idle_[at].pop_back();
     } else {
-      line = std::make_shared<HttpLine>(io_, endpoints_[at], limits_.answer_bytes);
+      line = new_line(at);
     }
     busy_.insert(line);
-    line->post(call->path, call->body, std::min<Duration>(left, limits_.one_try),
-               [weak = weak_from_this(), call, at,
+    const bool login = !user_.empty() && token_.empty();
+    if (login) ++call->logins;
+    call->token = token_;
+    HttpLine::Post post;
+    post.path = login ? std::string(kLoginPath) : call->path;
+    post.body = login ? login_body(user_, password_) : call->body;
+    post.token = token_;
+    line->post(post, std::min<Duration>(left, login ? limits_.login : limits_.one_try),
+               [weak = weak_from_this(), call, at, login,
                 line_of = std::weak_ptr(line)](const HttpLine::Reply& reply) {
                  const auto self = weak.lock();
                  const auto used = line_of.lock();
-                 if (self && used) self->on_reply(call, at, used, reply);
+                 if (self && used) self->on_reply(call, at, used, login, reply);
                });
   }
 
-  void on_reply(const CallPtr& call, std::size_t at, const LinePtr& line,
+  void on_reply(const CallPtr& call, std::size_t at, const LinePtr& line, bool login,
                 const HttpLine::Reply& reply) {
     busy_.erase(line);
     if (closed_) return;
@@ -158,7 +196,14 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
         idle_[at].clear();
         return attempt(call);
       }
+      if (reply.hopeless) call->hopeless.insert(at);
       return fail_over(call, at, reply.body);
+    }
+    if (reply.status == 200 && login) {
+      auto token = token_from(reply.body);
+      if (!token) return fail_over(call, at, token.error().detail);
+      token_ = std::move(*token);
+      return attempt(call);
     }
     if (reply.status == 200) {
       auto answer = answer_from(call->request, reply.body);
@@ -166,20 +211,25 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
       return finish(call, std::move(*answer));
     }
     const std::string said = error_from(reply.body);
+    if (is_of_token(said) && !user_.empty() && call->logins < kMaxLogins) {
+      if (token_ == call->token) token_.clear();
+      return attempt(call);
+    }
     // 5xx: no leader, no majority, overloaded.  Another member may know better, or this one later.
     if (reply.status >= 500 || reply.status == 408 || reply.status == 429) {
       return fail_over(call, at, said);
     }
     Failed failed;
     failed.refused = true;
-    failed.why = "etcd at " + to_text(endpoints_[at]) + " refuses " + call->path + ": " + said +
-                 advice_for(said);
+    failed.why = "etcd at " + to_text(endpoints_[at]) + " refuses " +
+                 (login ? "user " + user_ : call->path) + ": " + said + advice_for(said);
     finish(call, std::move(failed));
   }
 
   void fail_over(const CallPtr& call, std::size_t at, std::string why) {
     call->troubles[at] = std::move(why);
     leave(at);
+    if (call->hopeless.size() == endpoints_.size()) return give_up(call);
     if (++call->tries % endpoints_.size() != 0) return attempt(call);
     call->timer.expires_after(limits_.pause);
     call->timer.async_wait([weak = weak_from_this(), call](const error_code& ec) {
@@ -194,13 +244,15 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   void give_up(const CallPtr& call) {
-    std::string text = "etcd does not answer (";
+    const bool hopeless = call->hopeless.size() == endpoints_.size();
+    std::string text = hopeless ? "etcd cannot be used (" : "etcd does not answer (";
     for (const auto& [at, why] : call->troubles) {
       if (!text.ends_with('(')) text += "; ";
       text += to_text(endpoints_[at]) + ": " + why;
     }
-    finish(call, Failed{text + "); are most of its members up, and can they be reached from here?",
-                        false});
+    text += hopeless ? "); check the CA, the certificates, and whether it speaks TLS at all"
+                     : "); are most of its members up, and can they be reached from here?";
+    finish(call, Failed{std::move(text), hopeless});
   }
 
   void finish(const CallPtr& call, Answer answer) {
@@ -211,7 +263,11 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
 
   asio::io_context& io_;
   std::vector<Endpoint> endpoints_;
+  std::string user_;
+  std::string password_;
+  std::shared_ptr<const Tls> tls_;
   ClientLimits limits_;
+  std::string token_;        // empty: none is needed, or none is known
   std::size_t current_ = 0;  // the endpoint that answered last
   std::vector<std::vector<LinePtr>> idle_;
   std::set<LinePtr> busy_;
@@ -220,8 +276,19 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
   bool closed_ = false;
 };
 
-Client::Client(asio::io_context& io, std::vector<Endpoint> endpoints, ClientLimits limits)
-    : impl_(std::make_shared<Impl>(io, std::move(endpoints), limits)) {}
+Result<std::unique_ptr<Client>> Client::open(asio::io_context& io, const Cluster& cluster,
+                                             ClientLimits limits) {
+  std::shared_ptr<const Tls> tls;
+  if (cluster.security.tls) {
+    auto opened = Tls::open(cluster.security.files);
+    if (!opened) return opened.error();
+    tls = std::move(*opened);
+  }
+  return std::unique_ptr<Client>(
+      new Client(std::make_shared<Impl>(io, cluster, std::move(tls), limits)));
+}
+
+Client::Client(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Client::~Client() {
   close();

@@ -6,11 +6,15 @@
 // A connection is kept for the next request.  A try has its own limit, so a member that hangs costs
 // half a second.  After all members failed in a row there is a short pause.
 //
+// With a user, a request without a token asks for one first.  Tokens end: of old age, or when users
+// change.  What is answered with that is asked once more, with a new one.
+//
 // One thread, the io_context's.  Names of endpoints are looked up by Asio, in a thread of its own.
 #pragma once
 
 #include "rendezvous/etcd/cluster.h"
 #include "rendezvous/etcd/core/requests.h"
+#include "runtime/base/result.h"
 #include "runtime/base/time.h"
 
 #include <boost/asio/io_context.hpp>
@@ -20,20 +24,21 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace distrun::rendezvous::etcd {
 
 struct ClientLimits {
   Duration one_try = std::chrono::milliseconds(500);
+  Duration login = std::chrono::seconds(2);         // etcd's check of a password is slow on purpose
   Duration pause = std::chrono::milliseconds(100);  // after each member has failed once
   std::size_t answer_bytes = 64UL * 1024 * 1024;
 };
 
 class Client {
  public:
-  // REQUIRES: `io` outlives it.
-  Client(boost::asio::io_context& io, std::vector<Endpoint> endpoints, ClientLimits limits = {});
+  // REQUIRES: `io` outlives it.  The error names the file that cannot be used.
+  static Result<std::unique_ptr<Client>> open(boost::asio::io_context& io, const Cluster& cluster,
+                                              ClientLimits limits = {});
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
@@ -51,6 +56,7 @@ class Client {
 
  private:
   class Impl;
+  explicit Client(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;
 };
 

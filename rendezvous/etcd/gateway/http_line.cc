@@ -1,10 +1,7 @@
 #include "rendezvous/etcd/gateway/http_line.h"
 
-#include <boost/asio/connect.hpp>
-#include <boost/asio/ip/address.hpp>
-#include <boost/asio/post.hpp>
-#include <boost/beast/http/read.hpp>
-#include <boost/beast/http/write.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/http/error.hpp>
 
 #include <utility>
 
@@ -12,33 +9,40 @@ namespace distrun::rendezvous::etcd {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
-using asio::ip::tcp;
 using boost::system::error_code;
 
 namespace {
 
 constexpr std::size_t kMaxLine = 4UL * 1024 * 1024;
 
-}  // namespace
-
-HttpLine::HttpLine(asio::io_context& io, Endpoint endpoint, std::size_t max_bytes)
-    : socket_(io),
-      resolver_(io),
-      timer_(io),
-      endpoint_(std::move(endpoint)),
-      max_bytes_(max_bytes) {}
-
-void HttpLine::post(const std::string& path, std::string body, Duration within,
-                    std::function<void(Reply reply)> done) {
-  line_ = nullptr;
-  begin(path, std::move(body), within, std::move(done));
+std::string head_and_body(const HttpLine::Post& post, const Endpoint& to) {
+  std::string text = "POST " + post.path + " HTTP/1.1\r\nHost: " + to_text(to) +
+                     "\r\nUser-Agent: distrun\r\nContent-Type: application/json\r\n";
+  if (!post.token.empty()) text += "Authorization: " + post.token + "\r\n";
+  text += "Content-Length: " + std::to_string(post.body.size()) + "\r\n\r\n";
+  return text + post.body;
 }
 
-void HttpLine::stream(const std::string& path, std::string body, Duration within,
+}  // namespace
+
+HttpLine::HttpLine(asio::io_context& io, Endpoint endpoint, std::shared_ptr<const Tls> tls,
+                   std::size_t max_bytes)
+    : io_(io),
+      timer_(io),
+      endpoint_(std::move(endpoint)),
+      tls_(std::move(tls)),
+      max_bytes_(max_bytes) {}
+
+void HttpLine::post(const Post& post, Duration within, std::function<void(Reply reply)> done) {
+  line_ = nullptr;
+  begin(post, within, std::move(done));
+}
+
+void HttpLine::stream(const Post& post, Duration within,
                       std::function<void(std::string_view line)> line,
                       std::function<void(Reply reply)> done) {
   line_ = std::move(line);
-  begin(path, std::move(body), within, std::move(done));
+  begin(post, within, std::move(done));
 }
 
 void HttpLine::close() {
@@ -46,140 +50,120 @@ void HttpLine::close() {
   done_ = nullptr;
   line_ = nullptr;
   timer_.cancel();
-  resolver_.cancel();
-  error_code ignored;
-  socket_.close(ignored);
+  if (link_) link_->close();
 }
 
-void HttpLine::begin(const std::string& path, std::string body, Duration within,
-                     std::function<void(Reply reply)> done) {
+void HttpLine::begin(const Post& post, Duration within, std::function<void(Reply reply)> done) {
   ++turn_;
   done_ = std::move(done);
-  within_ = within;
-  request_ = {http::verb::post, path, 11};
-  request_.set(http::field::host, to_text(endpoint_));
-  request_.set(http::field::user_agent, "distrun");
-  request_.set(http::field::content_type, "application/json");
-  request_.body() = std::move(body);
-  request_.prepare_payload();
+  request_ = head_and_body(post, endpoint_);
   timer_.expires_after(within);
   timer_.async_wait([weak = weak_from_this(), turn = turn_](const error_code& ec) {
     const auto self = weak.lock();
     if (ec || !self || turn != self->turn_) return;
-    self->fail("no answer within " + duration_text(self->within_), false);
+    self->fail({.why = "no answer in time"}, false);
   });
-  if (socket_.is_open()) {
+  if (link_ && link_->is_open()) {
     used_ = true;
-    write();
-  } else {
-    resolve();
+    return write();
   }
-}
-
-void HttpLine::resolve() {
-  error_code not_an_address;
-  const auto address = asio::ip::make_address(endpoint_.host, not_an_address);
-  if (!not_an_address) return connect({address, endpoint_.port});
-  resolver_.async_resolve(
-      endpoint_.host, std::to_string(endpoint_.port),
-      [self = shared_from_this(), turn = turn_](const error_code& ec,
-                                                const tcp::resolver::results_type& found) {
-        if (turn != self->turn_) return;
-        if (ec) return self->fail("the name cannot be looked up (" + ec.message() + ")");
-        self->connect_any(found);
-      });
-}
-
-void HttpLine::connect(const tcp::endpoint& to) {
-  socket_.async_connect(to, [self = shared_from_this(), turn = turn_](const error_code& ec) {
-    if (turn == self->turn_) self->on_connected(ec);
+  link_ = std::make_shared<Link>(io_, endpoint_, tls_);
+  link_->connect([self = shared_from_this(), turn = turn_](const auto& trouble) {
+    if (turn != self->turn_) return;
+    if (trouble) return self->fail(*trouble);
+    self->write();
   });
-}
-
-void HttpLine::connect_any(const tcp::resolver::results_type& found) {
-  asio::async_connect(
-      socket_, found,
-      [self = shared_from_this(), turn = turn_](const error_code& ec, const tcp::endpoint&) {
-        if (turn == self->turn_) self->on_connected(ec);
-      });
-}
-
-void HttpLine::on_connected(const error_code& failure) {
-  if (failure) return fail(failure.message());
-  error_code ignored;
-  socket_.set_option(tcp::no_delay(true), ignored);
-  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
-  write();
 }
 
 void HttpLine::write() {
-  http::async_write(socket_, request_,
-                    [self = shared_from_this(), turn = turn_](const error_code& ec, std::size_t) {
-                      if (turn != self->turn_) return;
-                      if (ec) return self->fail("the connection broke (" + ec.message() + ")");
-                      self->parser_.emplace();
-                      if (self->line_) {
-                        self->parser_->body_limit(boost::none);
-                        self->read_some();
-                      } else {
-                        self->parser_->body_limit(self->max_bytes_);
-                        self->read();
-                      }
-                    });
+  parser_.emplace();
+  parser_->eager(true);
+  if (line_) {
+    parser_->body_limit(boost::none);
+  } else {
+    parser_->body_limit(max_bytes_);
+  }
+  buffer_.clear();
+  link_->write(std::move(request_), [self = shared_from_this(), turn = turn_](const auto& trouble) {
+    if (turn != self->turn_) return;
+    if (trouble) return self->on_trouble(*trouble);
+    self->read();
+  });
 }
 
 void HttpLine::read() {
-  http::async_read(socket_, buffer_, *parser_,
-                   [self = shared_from_this(), turn = turn_](const error_code& ec, std::size_t) {
-                     if (turn != self->turn_) return;
-                     if (ec) return self->fail("the connection broke (" + ec.message() + ")");
-                     self->keep_ = self->parser_->get().keep_alive();
-                     Reply reply;
-                     reply.status = static_cast<int>(self->parser_->get().result_int());
-                     reply.body = std::move(self->parser_->get().body());
-                     self->finish(std::move(reply));
-                   });
-}
-
-void HttpLine::read_some() {
-  http::async_read_some(
-      socket_, buffer_, *parser_,
-      [self = shared_from_this(), turn = turn_](const error_code& ec, std::size_t) {
+  link_->read(
+      [self = shared_from_this(), turn = turn_](const auto& trouble, std::string_view bytes) {
         if (turn != self->turn_) return;
-        if (!ec) {
-          self->take_lines();
-          if (turn != self->turn_) return;  // who heard a line has closed it
-        }
-        if (!ec && !self->parser_->is_done()) return self->read_some();
-        if (ec) return self->fail("the connection broke (" + ec.message() + ")");
-        Reply reply;
-        reply.status = static_cast<int>(self->parser_->get().result_int());
-        reply.body = self->parser_->get().body();
-        self->finish(std::move(reply));
+        if (trouble) return self->on_trouble(*trouble);
+        self->take(bytes);
       });
 }
 
+void HttpLine::take(std::string_view bytes) {
+  const std::size_t copied = asio::buffer_copy(buffer_.prepare(bytes.size()), asio::buffer(bytes));
+  buffer_.commit(copied);
+  while (buffer_.size() > 0 && !parser_->is_done()) {
+    error_code ec;
+    const std::size_t used = parser_->put(buffer_.data(), ec);
+    buffer_.consume(used);
+    if (ec == http::error::need_more) break;
+    if (ec) return fail({.why = "its answer is no HTTP (" + ec.message() + ")"});
+    if (used == 0) break;
+  }
+  const int turn = turn_;
+  take_lines();
+  if (turn != turn_) return;  // who heard a line has closed it
+  if (parser_->is_done()) return answered();
+  read();
+}
+
+void HttpLine::on_trouble(const Link::Trouble& trouble) {
+  // An answer may end with the connection.
+  error_code ec;
+  if (trouble.ended && parser_ && parser_->got_some()) {
+    parser_->put_eof(ec);
+    keep_ = false;
+    if (!ec && parser_->is_done()) return answered();
+  }
+  Link::Trouble said = trouble;
+  if (trouble.ended && !tls_ && !used_) {  // so does an etcd that expects TLS
+    said.why =
+        "it closed the connection without an answer; if it speaks TLS, give etcds:// or, to "
+        "an agent, --rdzv-conf protocol=https";
+  }
+  fail(said);
+}
+
+void HttpLine::answered() {
+  keep_ = keep_ && parser_->get().keep_alive();
+  Reply reply;
+  reply.status = static_cast<int>(parser_->get().result_int());
+  reply.body = std::move(parser_->get().body());
+  finish(std::move(reply));
+}
+
 void HttpLine::take_lines() {
-  if (!parser_->is_header_done() || parser_->get().result_int() != 200) return;
+  if (!line_ || !parser_->is_header_done() || parser_->get().result_int() != 200) return;
   std::string& body = parser_->get().body();
   const int turn = turn_;
   for (std::size_t end = body.find('\n'); end != std::string::npos; end = body.find('\n')) {
     timer_.cancel();
     const std::string line = body.substr(0, end);
     body.erase(0, end + 1);
-    line_(line);
+    const auto hear = line_;  // who hears may close, and so take it away
+    hear(line);
     if (turn != turn_) return;
   }
-  if (body.size() > kMaxLine) fail("a line without an end");
+  if (body.size() > kMaxLine) fail({.why = "a line without an end"});
 }
 
-void HttpLine::fail(const std::string& why, bool in_time) {
-  error_code ignored;
-  socket_.close(ignored);
-  resolver_.cancel();
+void HttpLine::fail(const Link::Trouble& trouble, bool in_time) {
   Reply reply;
-  reply.body = why;
+  reply.body = trouble.why;
   reply.in_time = in_time;
+  reply.hopeless = trouble.hopeless;
+  link_->close();
   finish(std::move(reply));
 }
 

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdint>
@@ -193,6 +194,26 @@ Result<Answer> answer_from(const Request& request, std::string_view text) try {
   return std::visit([&](const auto& held) { return read(held, answer); }, request);
 } catch (const Bad& bad) {
   return not_etcd(bad.what);
+} catch (const json::exception& fault) {
+  return not_etcd(fault.what());
+}
+
+std::string login_body(const std::string& user, const std::string& password) {
+  // A password may be any bytes; JSON cannot say all of them.
+  return json{{"name", user}, {"password", password}}.dump(-1, ' ', false,
+                                                           json::error_handler_t::replace);
+}
+
+Result<std::string> token_from(std::string_view text) try {
+  const json answer = json::parse(text);
+  const auto found = answer.is_object() ? answer.find("token") : answer.end();
+  if (found == answer.end() || !found->is_string()) return not_etcd("token is missing");
+  const std::string& token = found->get_ref<const std::string&>();
+  // It becomes part of a head.
+  const bool plain =
+      std::all_of(token.begin(), token.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (token.empty() || !plain) return not_etcd("token is no word");
+  return token;
 } catch (const json::exception& fault) {
   return not_etcd(fault.what());
 }

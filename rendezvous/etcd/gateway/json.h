@@ -17,6 +17,10 @@ std::string body_of(const Request& request);
 // Never throws.  The error says what is missing or cannot be.
 Result<Answer> answer_from(const Request& request, std::string_view text);
 
+inline constexpr std::string_view kLoginPath = "/v3/auth/authenticate";
+std::string login_body(const std::string& user, const std::string& password);
+Result<std::string> token_from(std::string_view text);
+
 inline constexpr std::string_view kWatchPath = "/v3/watch";
 std::string watch_body(const std::string& key, Revision from);
 // One line of the stream.

@@ -6,7 +6,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+#include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 
 namespace distrun::rendezvous::etcd {
@@ -29,11 +32,10 @@ TEST(EtcdClusterTest, RefusesWhatCannotBeWithTheReason) {
       {"etcd://", "has no host"},
       {"etcd://a,,b", "has no host"},
       {"etcd://::1:2379", "in brackets"},
-      {"etcds://h", "TLS cannot be used yet"},
-      {"https://h", "TLS cannot be used yet"},
+      {"https://h", "etcds:// if etcd speaks TLS"},
       {"http://h:2379", "begins with etcd://"},
       {"etcd:h", "begins with etcd://"},
-      {"etcd://root:pw@h", "a user and password"},
+      {"etcd://root:pw@h", "ETCDCTL_PASSWORD"},
       {"etcd://h?ttl=1", "has no options"},
   };
   for (const auto& [text, why] : cases) {
@@ -41,6 +43,62 @@ TEST(EtcdClusterTest, RefusesWhatCannotBeWithTheReason) {
     ASSERT_FALSE(cluster) << text;
     EXPECT_THAT(cluster.error().detail, HasSubstr(why));
     EXPECT_THAT(cluster.error().detail, testing::Not(HasSubstr("pw")));
+  }
+}
+
+TEST(EtcdClusterTest, TakesTlsAndAUser) {
+  const auto cluster = parse_cluster("etcds://job@h1,h2:2380/a");
+  ASSERT_TRUE(cluster);
+  EXPECT_TRUE(cluster->security.tls);
+  EXPECT_EQ(cluster->security.user, "job");
+  EXPECT_EQ(to_text(cluster->endpoints), "h1:2379,h2:2380");
+  EXPECT_FALSE(parse_cluster("etcd://h")->security.tls);
+}
+
+// As if these were set.
+Variables variables(std::map<std::string, std::string> set) {
+  return [set = std::move(set)](const char* name) -> std::optional<std::string> {
+    const auto found = set.find(name);
+    return found == set.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+TEST(EtcdSecurityTest, TakesFromTheEnvironmentWhatIsOpen) {
+  Security security;
+  security.tls = true;
+  security.files.ca = "mine";
+  ASSERT_TRUE(complete(security, variables({{"ETCDCTL_CACERT", "ca"},
+                                            {"ETCDCTL_CERT", "cert"},
+                                            {"ETCDCTL_KEY", "key"},
+                                            {"ETCDCTL_USER", "job:a:b"},
+                                            {"ETCDCTL_PASSWORD", "other"}})));
+  EXPECT_EQ(security.files, (TlsFiles{"mine", "cert", "key"}));
+  EXPECT_EQ(security.user, "job");
+  EXPECT_EQ(security.password, "a:b");
+}
+
+TEST(EtcdSecurityTest, TakesNoCertificateWithoutTls) {
+  Security security;
+  ASSERT_TRUE(complete(security, variables({{"ETCDCTL_CACERT", "ca"}})));
+  EXPECT_EQ(security, Security{});
+}
+
+TEST(EtcdSecurityTest, AUserHasAPassword) {
+  Security security;
+  security.user = "job";
+  const auto completed = complete(security, variables({{"ETCDCTL_USER", "other:secret"}}));
+  ASSERT_FALSE(completed);
+  EXPECT_THAT(completed.error().detail, HasSubstr("user job"));
+  EXPECT_THAT(completed.error().detail, HasSubstr("ETCDCTL_PASSWORD"));
+  ASSERT_TRUE(complete(security, variables({{"ETCDCTL_PASSWORD", "secret"}})));
+  EXPECT_EQ(security.password, "secret");
+}
+
+TEST(EtcdJsonTest, ATokenIsAWord) {
+  EXPECT_EQ(*token_from(R"({"header":{},"token":"abc.9"})"), "abc.9");
+  for (const char* bad :
+       {"", "{}", "[]", R"({"token":""})", R"({"token":3})", R"({"token":"a\r\nb"})"}) {
+    EXPECT_FALSE(token_from(bad)) << bad;
   }
 }
 

@@ -35,6 +35,8 @@ class ModelEtcd {
     const auto found = keys_.find(key);
     return found == keys_.end() ? nullptr : &found->second;
   }
+  // One that never ends.
+  void add_lease(LeaseId lease) { leases_[lease] = {1, TimePoint::max()}; }
   void put(const std::string& key, const std::string& value) { on_change(Put{key, value, 0}); }
   void erase(const std::string& key) { on_change(Delete{key}); }
 
@@ -77,6 +79,14 @@ class ModelEtcd {
     done.succeeded = std::all_of(transaction.conditions.begin(), transaction.conditions.end(),
                                  [this](const Condition& condition) { return holds(condition); });
     if (done.succeeded) {
+      for (const Change& change : transaction.changes) {
+        const auto* put = std::get_if<Put>(&change);
+        if (put == nullptr || put->lease == 0 || leases_.contains(put->lease)) continue;
+        Failed failed;
+        failed.why = "etcdserver: requested lease not found";
+        failed.refused = true;
+        return failed;
+      }
       ++revision_;
       for (const Change& change : transaction.changes) {
         std::visit([this](const auto& held) { apply(held); }, change);

@@ -21,6 +21,7 @@ constexpr LeaseId kLease = 7;
 class EtcdStoreTest : public testing::Test {
  protected:
   EtcdStoreTest() {
+    etcd_.add_lease(kLease);
     etcd_.put(keys_.leader(), "a:1 a");
     etcd_.put(keys_.sequence(), sequence_text(kLease, 0));
     store_.emplace(keys_, etcd_.find(keys_.leader())->create_revision, kLease);

@@ -1,0 +1,182 @@
+#include "rendezvous/etcd/gateway/link.h"
+
+#include <boost/asio/connect.hpp>
+#include <boost/asio/error.hpp>
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/write.hpp>
+
+#include <utility>
+
+namespace distrun::rendezvous::etcd {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+namespace {
+
+Link::Trouble broken(const error_code& failure) {
+  Link::Trouble trouble;
+  trouble.ended = failure == asio::error::eof;
+  trouble.why = trouble.ended ? "the connection was closed"
+                              : "the connection broke (" + failure.message() + ")";
+  return trouble;
+}
+
+Link::Trouble trouble_of(const Error& error) {
+  return {.why = error.detail, .ended = false, .hopeless = error.code == Errc::unsupported};
+}
+
+}  // namespace
+
+Link::Link(asio::io_context& io, Endpoint to, std::shared_ptr<const Tls> tls)
+    : io_(io), socket_(io), resolver_(io), to_(std::move(to)), tls_(std::move(tls)) {}
+
+void Link::close() {
+  ++turn_;
+  open_ = false;
+  connected_ = written_ = nullptr;
+  read_ = nullptr;
+  resolver_.cancel();
+  error_code ignored;
+  socket_.close(ignored);
+}
+
+void Link::fail(Trouble trouble) {
+  const auto connected = std::move(connected_);
+  const auto written = std::move(written_);
+  const auto read = std::move(read_);
+  const auto self = shared_from_this();  // whoever hears of it may let go
+  close();
+  if (connected) return connected(trouble);
+  if (written) return written(trouble);
+  if (read) read(trouble, {});
+}
+
+// ---- connecting --------------------------------------------------------------------------------
+
+void Link::connect(Done done) {
+  connected_ = std::move(done);
+  error_code not_an_address;
+  const auto address = asio::ip::make_address(to_.host, not_an_address);
+  if (!not_an_address) {
+    const tcp::endpoint to(address, to_.port);
+    return dial(tcp::resolver::results_type::create(to, to_.host, std::to_string(to_.port)));
+  }
+  resolver_.async_resolve(
+      to_.host, std::to_string(to_.port),
+      [self = shared_from_this(), turn = turn_](const error_code& ec,
+                                                const tcp::resolver::results_type& found) {
+        if (turn != self->turn_) return;
+        if (!ec) return self->dial(found);
+        self->fail({.why = "the name cannot be looked up (" + ec.message() + ")"});
+      });
+}
+
+void Link::dial(const tcp::resolver::results_type& found) {
+  asio::async_connect(
+      socket_, found,
+      [self = shared_from_this(), turn = turn_](const error_code& ec, const tcp::endpoint&) {
+        if (turn == self->turn_) self->on_connected(ec);
+      });
+}
+
+void Link::on_connected(const error_code& failure) {
+  if (failure) return fail({.why = failure.message()});
+  error_code ignored;
+  socket_.set_option(tcp::no_delay(true), ignored);
+  socket_.set_option(asio::socket_base::keep_alive(true), ignored);
+  if (tls_) {
+    session_ = tls_->begin(to_.host);
+    return shake_hands();
+  }
+  open_ = true;
+  const auto done = std::exchange(connected_, nullptr);
+  done(std::nullopt);
+}
+
+void Link::shake_hands() {
+  const auto went = session_->advance();
+  const bool refused = !went;
+  // An alert that says why goes out also then, as far as the socket takes it at once.
+  std::string bytes = session_->to_send();
+  if (refused) {
+    error_code ignored;
+    socket_.non_blocking(true, ignored);
+    socket_.write_some(asio::buffer(bytes), ignored);
+    return fail(trouble_of(went.error()));
+  }
+  const bool over = session_->is_open();
+  send(std::move(bytes), [self = shared_from_this(), over](const std::optional<Trouble>&) {
+    if (!over) return self->receive();
+    self->open_ = true;
+    const auto done = std::exchange(self->connected_, nullptr);
+    done(std::nullopt);
+  });
+}
+
+// ---- bytes -------------------------------------------------------------------------------------
+
+void Link::write(std::string bytes, Done done) {
+  if (session_) {
+    session_->say(bytes);
+    bytes = session_->to_send();
+  }
+  send(std::move(bytes), std::move(done));
+}
+
+void Link::send(std::string bytes, Done done) {
+  sending_ = std::move(bytes);
+  written_ = std::move(done);
+  asio::async_write(socket_, asio::buffer(sending_),
+                    [self = shared_from_this(), turn = turn_](const error_code& ec, std::size_t) {
+                      if (turn != self->turn_) return;
+                      if (ec) return self->fail(broken(ec));
+                      const auto sent = std::exchange(self->written_, nullptr);
+                      sent(std::nullopt);
+                    });
+}
+
+void Link::read(Read read) {
+  read_ = std::move(read);
+  if (!session_) return receive();
+  // What came with the handshake's last bytes, or with those before.
+  asio::post(io_, [self = shared_from_this(), turn = turn_] {
+    if (turn == self->turn_ && !self->deliver()) self->receive();
+  });
+}
+
+void Link::receive() {
+  socket_.async_read_some(asio::buffer(received_), [self = shared_from_this(), turn = turn_](
+                                                       const error_code& ec, std::size_t size) {
+    if (turn == self->turn_) self->on_received(ec, size);
+  });
+}
+
+void Link::on_received(const error_code& failure, std::size_t size) {
+  if (failure) return fail(broken(failure));
+  const std::string_view bytes(received_.data(), size);
+  if (!session_) {
+    const auto read = std::exchange(read_, nullptr);
+    return read(std::nullopt, bytes);
+  }
+  session_->take(bytes);
+  if (!open_) return shake_hands();
+  if (const auto went = session_->advance(); !went) return fail(trouble_of(went.error()));
+  if (!deliver()) receive();
+}
+
+bool Link::deliver() {
+  const std::string said = session_->said();
+  if (said.empty() && session_->has_ended()) {
+    fail(broken(asio::error::eof));
+    return true;
+  }
+  if (said.empty()) return false;
+  const auto read = std::exchange(read_, nullptr);
+  read(std::nullopt, said);
+  return true;
+}
+
+}  // namespace distrun::rendezvous::etcd

@@ -1,0 +1,219 @@
+"""Agents without any distrund: they elect a coordinator through etcd, and go on under the next one when it is lost."""
+
+import signal
+import time
+
+import cases
+import hosts
+import jobs
+from hosts import wait_until
+
+RUN = "/distrun/runs/job"
+
+
+class Agents(cases.EtcdTest):
+    """Agents on h1, h2, h3; etcd on h4."""
+
+    def begin(self, *options, nnodes="3", **how):
+        self.machines(3, **how)
+        self.agents = {name: self.elect(name, "--max-restarts", 3, *options, nnodes=nnodes) for name in ("h1", "h2", "h3")}
+        self.first = self.job.wait_round("h1 h2 h3")
+
+    def leader_host(self):
+        """The name of the host whose agent coordinates."""
+        return "h" + wait_until(lambda: self.leader(RUN), 10, "somebody leads").rpartition(".")[2]
+
+    def others(self, name):
+        return " ".join(sorted(set(self.agents) - {name}))
+
+    def end(self):
+        self.end_well(self.job, self.agents)
+        led = self.assert_one_wrote_at_a_time(RUN)
+        self.assertEqual(self.etcd.keys("/distrun"), {}, "left in etcd")
+        return led
+
+    def test_they_need_nothing_but_etcd_and_leave_nothing_in_it(self):
+        self.backend = "etcd-v2"
+        self.begin()
+        self.assertIn("etcd's v3 interface is used", self.agents["h1"].err())
+        self.assertEqual(jobs.ranks(self.first), {"h1": 0, "h2": 1, "h3": 2})
+        self.job.die(1)
+        second = self.job.wait_round("h1 h2 h3", after=self.first)
+        self.assertEqual({line.restart_count for line in second}, {1})
+        self.assertEqual(self.end(), 1)
+
+    def test_the_coordinating_agent_is_killed_with_its_workers_and_the_others_go_on(self):
+        self.begin(nnodes="2:3")
+        lost = self.leader_host()
+        jobs.kill_agent(self.agents.pop(lost))
+        began = time.monotonic()
+        second = self.job.wait_round(self.others(lost), after=self.first)
+        self.assertLess(time.monotonic() - began, 10)
+        self.agents[lost] = self.elect(lost, "--max-restarts", 3, nnodes="2:3")
+        self.job.wait_round("h1 h2 h3", after=second)
+        self.assertEqual(self.end(), 2)
+
+    def test_the_coordinating_host_loses_power_and_the_others_go_on(self):
+        self.begin(nnodes="2:3")
+        lost = self.leader_host()
+        self.cluster[lost].crash()
+        self.agents.pop(lost)
+        self.job.wait_round(self.others(lost), after=self.first, seconds=30)
+        self.end()
+
+    def test_the_coordinating_agent_is_told_to_stop_and_the_others_go_on(self):
+        self.begin(nnodes="2:3")
+        left = self.leader_host()
+        agent = self.agents.pop(left)
+        agent.signal(signal.SIGTERM)
+        self.assertEqual(agent.wait(15), 143)
+        self.job.wait_round(self.others(left), after=self.first)
+        self.end()
+
+    def test_a_coordinating_agent_that_was_paused_comes_back_as_one_of_many(self):
+        self.begin(nnodes="2:3")
+        paused = self.leader_host()
+        agent = self.agents[paused]
+        tree = [agent.pid, *hosts.children(agent.pid)]
+        agent.signal(signal.SIGSTOP, tree)
+        second = self.job.wait_round(self.others(paused), after=self.first, seconds=30)
+        agent.signal(signal.SIGCONT, tree)
+        self.wait_for_text(agent, "this node leads no more")
+        self.job.wait_round("h1 h2 h3", after=second, seconds=30)
+        self.assertNotEqual(self.leader_host(), paused)
+        self.end()
+
+    def test_etcds_majority_is_lost_and_comes_back(self):
+        self.begin()
+        leader = self.agents[self.leader_host()]
+        self.etcd.kill(0, 1)
+        self.wait_for_text(leader, "this node leads no more.*it decides nothing, and workers go on")
+        time.sleep(2)
+        self.assert_workers_go_on(self.first)
+        self.job.die(2)
+        wait_until(lambda: self.job.lines("died"), 10, "rank 2 dies")
+        time.sleep(2)
+        self.assertEqual(self.job.complete(), [self.first], "a decision without etcd")
+        self.etcd.start(0)
+        self.etcd.start(1)
+        second = self.job.wait_round("h1 h2 h3", after=self.first, seconds=30)
+        self.assertEqual({line.restart_count for line in second}, {1})
+        self.end()
+
+    def test_a_short_cut_between_the_coordinating_agent_and_etcd_moves_it_and_stops_no_worker(self):
+        self.begin()
+        cut = self.leader_host()
+        self.cluster[cut].drop_to(self.store_host)
+        self.wait_for_text(self.agents[cut], "this node leads no more")
+        wait_until(lambda: self.leader(RUN) not in (None, self.cluster[cut].address), 15, "another leads")
+        self.cluster[cut].undrop_to(self.store_host)
+        self.wait_for_text(self.agents[cut], "the coordinator is now at")
+        self.assert_workers_go_on(self.first)
+        self.assertEqual(self.end(), 2)
+
+    def test_all_are_killed_and_the_next_run_of_that_name_begins_anew(self):
+        self.begin()
+        for agent in self.agents.values():
+            jobs.kill_agent(agent)
+        self.assertIn(RUN + "/jobs/job", self.etcd.keys(RUN))
+        self.agents = {name: self.elect(name, "--max-restarts", 3, nnodes="3") for name in ("h1", "h2", "h3")}
+        second = self.job.wait_round("h1 h2 h3", after=self.first, seconds=30)
+        self.assertEqual({line.restart_count for line in second}, {0})
+        self.end()
+
+
+class Security(cases.EtcdTest):
+    """A job of agents on h1 and h2; etcd on h3."""
+
+    def test_tls_and_a_password_out_of_the_environment(self):
+        self.machines(2, tls=True)
+        self.etcd.demand_password("job", "secret,with=signs", "/distrun/")
+        env = {"ETCDCTL_USER": "job", "ETCDCTL_PASSWORD": "secret,with=signs", "ETCDCTL_CACERT": str(self.etcd.tls.path("ca.crt"))}
+        agents = {name: self.elect(name, "--rdzv-conf", "protocol=https", nnodes="2", env=env) for name in ("h1", "h2")}
+        self.job.wait_round("h1 h2")
+        self.job.finish()
+        self.assert_all_end_with(0, agents)
+
+    def test_tls_with_a_clients_certificate(self):
+        self.machines(1, tls=True, mutual=True, members=1)
+        path = self.etcd.tls.path
+        ca, cert, key = path("ca.crt"), path("client.crt"), path("client.key")
+        self.replica("h1", "--etcd-cacert", ca, "--etcd-cert", cert, "--etcd-key", key, leads=True)
+        conf = f"protocol=https,ca_cert={ca}"
+        without = self.elect("h1", "--rdzv-conf", conf, nnodes="2")
+        self.assertEqual(without.wait(10), 77, without.err())
+        self.assertIn("it does not take this client without another certificate", without.err())
+        with_one = self.elect("h1", "--rdzv-conf", f"{conf},ssl_cert={cert},ssl_cert_key={key}", nnodes="2")
+        self.wait_for_text(with_one, "this node leads")
+
+
+class Words(cases.EtcdTest):
+    """What an agent says, and with which status it ends, when etcd is not what it should be."""
+
+    def setUp(self):
+        super().setUp()
+        self.process = None
+
+    def attempt(self, *options, endpoint=None, env=None):
+        self.process = self.elect("h1", "--start-timeout", 3, *options, nnodes="2", endpoint=endpoint, env=env)
+
+    def assert_ends(self, status, *texts, seconds=10):
+        self.assertEqual(self.process.wait(seconds), status, self.process.err())
+        for text in texts:
+            self.assertIn(text, self.process.err())
+
+    def test_a_wrong_password_and_a_user_without_the_right_to_write_end_it_at_once(self):
+        self.machines(1)
+        self.etcd.demand_password("job", "secret", "/elsewhere/")
+        self.attempt("--rdzv-conf", "user=job,password=wrong")
+        self.assert_ends(77, "refuses user job", "invalid user ID or password")
+        self.attempt()
+        self.assert_ends(77, "this etcd wants a user and a password")
+        self.attempt("--rdzv-conf", "user=job,password=secret")
+        self.assert_ends(77, "permission denied", "role grant-permission")
+
+    def test_tls_where_none_is_and_none_where_it_is(self):
+        self.machines(1, tls=True, members=1)
+        self.attempt()
+        self.assert_ends(75, "if it speaks TLS", "protocol=https")
+        self.attempt("--rdzv-conf", "protocol=https")
+        self.assert_ends(77, "its certificate is not trusted")
+        self.attempt("--rdzv-conf", "protocol=https,ca_cert=/nowhere")
+        self.assert_ends(77, "the CA's certificate cannot be read: /nowhere")
+        self.store_host.start(["etcd", "--data-dir", hosts.FOLDER / "plain", "--listen-client-urls=http://10.77.0.2:4379",
+                               "--advertise-client-urls=http://10.77.0.2:4379", "--listen-peer-urls=http://127.0.0.1:4380"])  # fmt: skip
+        wait_until(lambda: self.cluster["h1"].connects_to(self.store_host, 4379), 20, "a plain etcd listens")
+        self.attempt("--rdzv-conf", f"protocol=https,ca_cert={self.etcd.tls.path('ca.crt')}", endpoint="10.77.0.2:4379")
+        self.assert_ends(77, "10.77.0.2:4379: it speaks no TLS")
+
+    def test_nobody_there_and_somebody_else_there(self):
+        self.machines(1, members=1)
+        self.attempt(endpoint="10.77.0.2:4444,10.77.0.2:4445")
+        self.wait_for_text(self.process, "etcd does not answer")
+        self.assert_ends(75, "10.77.0.2:4444: Connection refused", "10.77.0.2:4445: Connection refused")
+        self.store_host.start(["python3", "-m", "http.server", "--bind", "10.77.0.2", "4446"])
+        wait_until(lambda: self.cluster["h1"].connects_to(self.store_host, 4446), 20, "a web server listens")
+        self.attempt(endpoint="10.77.0.2:4446")
+        self.assert_ends(75, "10.77.0.2:4446: ")
+
+    def test_one_that_says_nothing_holds_up_no_interrupt(self):
+        self.machines(1, members=1)
+        listen = "import socket, time; s = socket.create_server(('10.77.0.2', 4447)); time.sleep(600)"
+        self.store_host.start(["python3", "-c", listen])
+        wait_until(lambda: self.cluster["h1"].connects_to(self.store_host, 4447), 20, "it listens")
+        self.process = self.elect("h1", nnodes="2", endpoint="10.77.0.2:4447")
+        self.wait_for_text(self.process, "10.77.0.2:4447: no answer in time")
+        began = time.monotonic()
+        self.process.signal(signal.SIGINT)
+        self.assertEqual(self.process.wait(5), 130)
+        self.assertLess(time.monotonic() - began, 2)
+        daemon = self.replica("h1", state="etcd://10.77.0.2:4447")
+        self.wait_for_text(daemon, "10.77.0.2:4447: no answer in time")
+        began = time.monotonic()
+        daemon.signal(signal.SIGTERM)
+        self.assertEqual(daemon.wait(5), 0)
+        self.assertLess(time.monotonic() - began, 2)
+
+
+if __name__ == "__main__":
+    cases.main()

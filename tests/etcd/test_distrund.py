@@ -1,0 +1,99 @@
+"""Several distrunds on one etcd: whatever is lost, one acts, workers go on, and who lost its lease writes no more."""
+
+import signal
+import time
+
+import cases
+import hosts
+import jobs
+from hosts import wait_until
+
+
+class Replicas(cases.EtcdTest):
+    """distrund on h1 (leads) and h2 (stands by), which the agents on h1 and h2 are told of; etcd on h3."""
+
+    def begin(self, *options):
+        self.machines(2)
+        self.replicas("h1 h2")
+        self.agents = {name: self.join(name, "--max-restarts", 3, *options, nnodes="2", at="h2") for name in ("h1", "h2")}
+        self.first = self.job.wait_round("h1 h2")
+
+    def assert_failures_are_acted_on(self, seconds=20):
+        """A worker fails: a new round, on the same nodes."""
+        self.job.die(1)
+        second = self.job.wait_round("h1 h2", after=self.job.complete()[-1], seconds=seconds)
+        return second
+
+    def end(self):
+        self.end_well(self.job, self.agents)
+        return self.assert_one_wrote_at_a_time()
+
+    def test_the_leader_is_killed_and_workers_do_not_notice(self):
+        self.begin()
+        self.daemons["h1"].signal(signal.SIGKILL)
+        self.wait_for_text(self.daemons["h2"], "this distrund leads")
+        self.assert_workers_go_on(self.first)
+        second = self.assert_failures_are_acted_on()
+        self.assertEqual({line.restart_count for line in second}, {1})
+        self.assertEqual(self.end(), 2)
+
+    def test_a_member_of_etcd_is_killed(self):
+        self.begin()
+        self.etcd.kill(self.etcd.leader())
+        self.assert_failures_are_acted_on()
+        self.end()
+
+    def test_etcds_majority_is_lost_and_comes_back(self):
+        self.begin()
+        self.etcd.kill(0, 1)
+        self.wait_for_text(self.daemons["h1"], "this distrund leads no more.*it decides nothing, and workers go on")
+        self.assert_workers_go_on(self.first)
+        self.job.die(1)
+        wait_until(lambda: self.job.lines("died"), 10, "rank 1 dies")
+        time.sleep(3)
+        self.assertEqual(self.job.complete(), [self.first], "a decision without etcd")
+        self.wait_for_text(self.daemons["h1"], "etcd does not answer.*are most of its members up")
+        self.etcd.start(0)
+        self.etcd.start(1)
+        second = self.job.wait_round("h1 h2", after=self.first, seconds=30)
+        self.assertEqual({line.restart_count for line in second}, {1})
+        self.end()
+
+    def test_a_leader_that_was_paused_for_longer_than_its_lease_does_not_act_when_it_wakes(self):
+        self.begin()
+        old = self.daemons["h1"]
+        old.signal(signal.SIGSTOP)
+        self.wait_for_text(self.daemons["h2"], "this distrund leads")
+        second = self.assert_failures_are_acted_on()
+        old.signal(signal.SIGCONT)
+        self.wait_for_text(old, "this distrund leads no more.*or this process was paused")
+        self.wait_for_text(old, "10.77.0.2:29400 leads; this distrund stands by")
+        self.assertEqual(self.job.complete()[-1], second)
+        self.assertEqual(self.leader(), "10.77.0.2")
+        self.assert_failures_are_acted_on()  # by the new one
+        self.assertEqual(self.end(), 2)
+
+    def test_a_leader_that_does_not_reach_etcd_stops_and_the_other_acts(self):
+        self.begin()
+        self.cluster["h1"].drop_to(self.store_host)
+        self.wait_for_text(self.daemons["h2"], "this distrund leads")
+        self.wait_for_text(self.daemons["h1"], "this distrund leads no more")
+        self.assert_workers_go_on(self.first)
+        self.assert_failures_are_acted_on()
+        self.cluster["h1"].undrop_to(self.store_host)
+        self.wait_for_text(self.daemons["h1"], "10.77.0.2:29400 leads; this distrund stands by")
+        self.assertEqual(self.end(), 2)
+
+    def test_a_leader_that_is_told_to_stop_hands_over_at_once_and_nothing_but_records_is_left(self):
+        self.begin()
+        self.daemons["h1"].signal(signal.SIGTERM)
+        self.assertEqual(self.daemons["h1"].wait(5), 0)
+        self.wait_for_text(self.daemons["h2"], "this distrund leads", seconds=1.5)
+        self.end()
+        self.daemons["h2"].signal(signal.SIGTERM)
+        self.assertEqual(self.daemons["h2"].wait(5), 0)
+        self.assertEqual(list(self.etcd.keys(cases.PREFIX)), [cases.PREFIX + "/jobs/job"])  # told for ten minutes more
+
+
+if __name__ == "__main__":
+    cases.main()

@@ -1,0 +1,192 @@
+// What a coordinator does whose decisions are durable only a while later, and what one says that
+// stands by: on real sockets.
+#include "rendezvous/server/coordinator_server.h"
+#include "rendezvous/server/takeover_port.h"
+#include "tests/network/stub_agent.h"
+
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace distrun::rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// A server's thread, and what waits to be durable.
+class LateServer : public testing::Test {
+ protected:
+  LateServer() : work_(io_.get_executor()) {
+    CoordinatorServerOptions options;
+    options.save_async = [this](const Record& record, std::function<void()> saved) {
+      records_.push_back({record.job, std::move(saved)});
+    };
+    options.may_act = [this](TimePoint) { return acts_.load(); };
+    server_ = std::move(*CoordinatorServer::listen(io_, std::move(options)));
+    port_ = server_->port();
+    thread_ = std::thread([this] { io_.run(); });
+  }
+  ~LateServer() override {
+    stop();
+    work_.reset();
+    thread_.join();
+  }
+
+  void on_thread(const std::function<void()>& what) {
+    std::promise<void> done;
+    boost::asio::post(io_, [&] {
+      what();
+      done.set_value();
+    });
+    done.get_future().wait();
+  }
+  // Waits until a record of that job is the oldest that is not durable yet.
+  bool waits(const std::string& job) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+    for (bool found = false; std::chrono::steady_clock::now() < deadline;) {
+      on_thread([&] { found = !records_.empty() && records_.front().first == job; });
+      if (found) return true;
+    }
+    return false;
+  }
+  bool waits_now() {
+    bool found = false;
+    on_thread([&] { found = !records_.empty(); });
+    return found;
+  }
+  void make_durable() {
+    on_thread([this] {
+      const auto saved = std::move(records_.front().second);
+      records_.pop_front();
+      saved();
+    });
+  }
+  void stop() {
+    on_thread([this] { server_.reset(); });
+  }
+
+  std::atomic<bool> acts_ = true;
+  std::uint16_t port_ = 0;
+
+ private:
+  boost::asio::io_context io_{1};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  std::deque<std::pair<std::string, std::function<void()>>> records_;
+  std::unique_ptr<CoordinatorServer> server_;
+  std::thread thread_;
+};
+
+// What an agent waits for, in a thread of its own.
+class Listening {
+ public:
+  explicit Listening(StubAgent& agent)
+      : welcome_(std::async(std::launch::async, [&agent] { return agent.await<Welcome>(); })) {}
+  bool hears_nothing() {
+    return welcome_.wait_for(milliseconds(100)) == std::future_status::timeout;
+  }
+  bool is_welcome() { return welcome_.get().has_value(); }
+
+ private:
+  std::future<std::optional<Welcome>> welcome_;
+};
+
+TEST_F(LateServer, NobodyHearsOfARoundBeforeItIsDurable) {
+  StubAgent agent(port_, join_of("train", "host-a", 1));
+  Listening listening(agent);
+  ASSERT_TRUE(waits("train"));
+  EXPECT_TRUE(listening.hears_nothing());
+  make_durable();
+  EXPECT_TRUE(listening.is_welcome());
+}
+
+TEST_F(LateServer, WhatIsDecidedMeanwhileWaitsForItsOwnRecord) {
+  StubAgent first(port_, join_of("one", "host-a", 1));
+  ASSERT_TRUE(waits("one"));
+  StubAgent second(port_, join_of("two", "host-b", 1));
+  Listening listening(second);
+  make_durable();
+  EXPECT_TRUE(first.await<Welcome>());
+  ASSERT_TRUE(waits("two"));
+  EXPECT_TRUE(listening.hears_nothing());
+  make_durable();
+  EXPECT_TRUE(listening.is_welcome());
+}
+
+TEST_F(LateServer, WhoMayNotActDecidesNothing) {
+  acts_ = false;
+  StubAgent agent(port_, join_of("train", "host-a", 1));
+  Listening listening(agent);
+  EXPECT_TRUE(listening.hears_nothing());
+  EXPECT_FALSE(waits_now());
+  stop();
+  EXPECT_FALSE(listening.is_welcome());
+}
+
+TEST_F(LateServer, WhoMayNotActAnyMoreDoesNotTellWhatItDecidedBefore) {
+  StubAgent agent(port_, join_of("train", "host-a", 1));
+  Listening listening(agent);
+  ASSERT_TRUE(waits("train"));
+  acts_ = false;
+  make_durable();
+  stop();
+  EXPECT_FALSE(listening.is_welcome());
+}
+
+// ---- standing by -------------------------------------------------------------------------------
+
+std::string page_of(const Refused& answer) {
+  boost::asio::io_context io(1);
+  auto port = std::move(*TakeoverPort::listen(io, "127.0.0.1"));
+  port->answer_with(answer);
+  const std::uint16_t number = port->port();
+  std::string all;
+  std::thread browser([&] {
+    StoreClient client(number);
+    client.send("GET /status?json HTTP/1.1\r\n\r\n");
+    for (std::string byte = client.receive(1); !byte.empty(); byte = client.receive(1)) all += byte;
+    boost::asio::post(io, [&] { port.reset(); });
+  });
+  io.run();
+  browser.join();
+  return all;
+}
+
+TEST(StandbyPage, SendsToWhoLeads) {
+  Refused answer;
+  answer.code = RefusalCode::elsewhere;
+  answer.why = "this distrund stands by; [fd77::1]:29400 leads";
+  answer.address = "fd77::1";
+  answer.port = 29400;
+  const std::string page = page_of(answer);
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 307 "));
+  EXPECT_THAT(page, HasSubstr("\r\nLocation: http://[fd77::1]:29400/status\r\n"));
+  EXPECT_THAT(page, HasSubstr("\r\n\r\nthis distrund stands by"));
+}
+
+TEST(StandbyPage, SaysThatNobodyLeads) {
+  Refused answer;
+  answer.code = RefusalCode::not_yet;
+  answer.why = "this distrund stands by, and no other leads at the moment";
+  const std::string page = page_of(answer);
+  EXPECT_THAT(page, StartsWith("HTTP/1.1 503 "));
+  EXPECT_THAT(page, HasSubstr("no other leads"));
+}
+
+}  // namespace
+}  // namespace distrun::rendezvous
