@@ -302,9 +302,14 @@ HostTrouble explain_host_trouble(const std::string& name, int ssh_status,
       Known{"No route to host", "nothing answers there: is the host up?"},
   };
   // Banners and warnings of ssh may stand before; what ended it is last.
+  constexpr std::size_t kLinesShown = 5;
+  std::vector<std::string_view> lines;
+  for (const std::string_view line : split(words, '\n')) {
+    if (!trim(line).empty()) lines.push_back(trim(line));
+  }
   std::string said;
-  for (const std::string_view line : split(trim(words), '\n')) {
-    if (!trim(line).empty()) said += (said.empty() ? "" : "; ") + printable(trim(line));
+  for (std::size_t i = lines.size() - std::min(lines.size(), kLinesShown); i < lines.size(); ++i) {
+    said += (said.empty() ? "" : "; ") + printable(lines[i]);
   }
   if (ssh_status == kExitNotFound || ssh_status == kExitNotExecutable) {
     return {"there is no distrun that can be run there (" +

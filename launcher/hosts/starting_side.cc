@@ -143,8 +143,13 @@ int run_from_stdin(const Environment& environment, const RunOrder& run) {
   return status;
 }
 
-StartingLine::StartingLine(boost::asio::io_context& io, const StartingSide& side, Handlers handlers)
-    : channel_(io, side.fd), silence_(io), frames_(side.frames), handlers_(std::move(handlers)) {
+StartingLine::StartingLine(boost::asio::io_context& io, const StartingSide& side, Handlers handlers,
+                           Duration silence_max)
+    : channel_(io, side.fd),
+      silence_(io),
+      silence_max_(silence_max),
+      frames_(side.frames),
+      handlers_(std::move(handlers)) {
   ::fcntl(side.fd, F_SETFL, ::fcntl(side.fd, F_GETFL) | O_NONBLOCK);
   // What came with the order is here already, and nobody is ready for it yet.
   boost::asio::post(io, [this] { take_frames(); });
@@ -179,9 +184,9 @@ void StartingLine::take_frames() {
 }
 
 void StartingLine::rearm() {
-  silence_.expires_after(kSilenceMax);
+  silence_.expires_after(silence_max_);
   silence_.async_wait([this](const error_code& ec) {
-    if (!ec) lost("nothing was heard of the starting side for " + duration_text(kSilenceMax));
+    if (!ec) lost("nothing was heard of the starting side for " + duration_text(silence_max_));
   });
 }
 

@@ -44,7 +44,8 @@ class StartingLine {
     std::function<void(int signo)> signal;
     std::function<void(const std::string& why)> lost;  // once; nothing is read after it
   };
-  StartingLine(boost::asio::io_context& io, const StartingSide& side, Handlers handlers);
+  StartingLine(boost::asio::io_context& io, const StartingSide& side, Handlers handlers,
+               Duration silence_max = kSilenceMax);
 
  private:
   void wait();
@@ -54,6 +55,7 @@ class StartingLine {
 
   boost::asio::posix::stream_descriptor channel_;
   boost::asio::steady_timer silence_;
+  Duration silence_max_;
   FrameReader frames_;
   Handlers handlers_;
 };

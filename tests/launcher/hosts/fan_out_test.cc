@@ -269,6 +269,7 @@ TEST(HostTrouble, SaysWhatSshSaidAndWhatToDo) {
   EXPECT_THAT(
       text(127, "sh: 1: exec: distrun: not found"),
       HasSubstr("no distrun that can be run there (sh: 1: exec: distrun: not found); install"));
+  EXPECT_THAT(text(255, "1\n2\n3\n4\n\n5\n6\n"), HasSubstr("there: 2; 3; 4; 5; 6; try"));
   EXPECT_THAT(text(2, "distrun: error: --from-stdin: no such option"),
               HasSubstr("another version"));
   EXPECT_EQ(explain_host_trouble("h1", 127, "").status, 127);
