@@ -131,7 +131,8 @@ std::string describe(const Options& o) {
   words.add_if(o.min_nodes != 1 || o.max_nodes != 1, "nodes",
                std::to_string(o.min_nodes) + ":" + std::to_string(o.max_nodes));
   words.add_if(o.nproc != d.nproc, "workers", describe(o.nproc));
-  words.add_if(o.backend != d.backend, "backend c10d");
+  words.add_if(o.backend != d.backend,
+               o.backend == Backend::etcd ? "backend etcd" : "backend c10d");
   if (o.endpoint) {
     words.add("endpoint host " + o.endpoint->host +
               (o.endpoint->port ? " port " + std::to_string(*o.endpoint->port) : ""));
