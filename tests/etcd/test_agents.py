@@ -184,7 +184,7 @@ class Words(cases.EtcdTest):
                                "--advertise-client-urls=http://10.77.0.2:4379", "--listen-peer-urls=http://127.0.0.1:4380"])  # fmt: skip
         wait_until(lambda: self.cluster["h1"].connects_to(self.store_host, 4379), 20, "a plain etcd listens")
         self.attempt("--rdzv-conf", f"protocol=https,ca_cert={self.etcd.tls.path('ca.crt')}", endpoint="10.77.0.2:4379")
-        self.assert_ends(77, "10.77.0.2:4379: it speaks no TLS")
+        self.assert_ends(75, "10.77.0.2:4379: it closed the connection when TLS was to begin", "protocol=http")
 
     def test_nobody_there_and_somebody_else_there(self):
         self.machines(1, members=1)

@@ -155,7 +155,15 @@ void Link::receive() {
 }
 
 void Link::on_received(const error_code& failure, std::size_t size) {
-  if (failure) return fail(broken(failure));
+  if (failure) {
+    Trouble trouble = broken(failure);
+    if (session_ && !open_) {  // so does an etcd that does not expect TLS
+      trouble.why =
+          "it closed the connection when TLS was to begin; if it speaks none, give etcd:// "
+          "or, to an agent, --rdzv-conf protocol=http";
+    }
+    return fail(std::move(trouble));
+  }
   const std::string_view bytes(received_.data(), size);
   if (!session_) {
     const auto read = std::exchange(read_, nullptr);

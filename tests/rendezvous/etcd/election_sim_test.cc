@@ -10,7 +10,8 @@
 namespace distrun::rendezvous::etcd {
 namespace {
 
-constexpr std::uint64_t kSeeds = 100;
+constexpr std::uint64_t kSeeds = 30;
+constexpr std::uint64_t kFlawSeeds = 100;  // the rarest shows after about thirty
 
 TEST(EtcdElectionSim, WhatIsToldWasWrittenByTheOnlyOneThatLed) {
   Tally sum;
@@ -41,14 +42,14 @@ TEST(EtcdElectionSim, TheSameSeedIsTheSameRun) {
 class EtcdElectionFlaw : public testing::TestWithParam<Flaw> {};
 
 TEST_P(EtcdElectionFlaw, IsNoticed) {
-  for (std::uint64_t seed = 1; seed <= kSeeds; ++seed) {
+  for (std::uint64_t seed = 1; seed <= kFlawSeeds; ++seed) {
     ElectionWorld world(seed, GetParam());
     if (const std::string broken = world.run(); !broken.empty()) {
       RecordProperty("broken", broken);
       return;
     }
   }
-  FAIL() << "no run out of " << kSeeds << " shows it";
+  FAIL() << "no run out of " << kFlawSeeds << " shows it";
 }
 
 INSTANTIATE_TEST_SUITE_P(
