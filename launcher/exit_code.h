@@ -3,11 +3,11 @@
 //   0        every worker ended with 0
 //   1…125    the status of the worker that failed first (or 2, below)
 //   2        the command line, a PET_ variable or their combination is wrong; nothing was started
-//   69       the rendezvous is closed: the job is over
+//   69       the rendezvous is closed: the job is over; --hosts: a host that it needs is lost
 //   70       a bug in distrun
-//   71       the operating system refused something: a port, a file, a process
+//   71       the operating system refused something: a port, a file, a process; --hosts: ssh failed
 //   75       the rendezvous was not complete in time
-//   77       the rendezvous refused this node
+//   77       the rendezvous refused this node; --hosts: a host has another version
 //   126      the program or script exists and cannot be executed
 //   127      the script, program or interpreter does not exist
 //   128+n    the worker that failed first was killed by signal n; or signal n stopped the launcher
@@ -22,8 +22,11 @@ namespace distrun::launcher {
 
 inline constexpr int kExitSuccess = 0;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitJobOver = 69;
 inline constexpr int kExitInternal = 70;
 inline constexpr int kExitSystem = 71;
+inline constexpr int kExitNotInTime = 75;
+inline constexpr int kExitRefused = 77;
 inline constexpr int kExitNotExecutable = 126;
 inline constexpr int kExitNotFound = 127;
 

@@ -13,9 +13,6 @@ namespace distrun::launcher {
 namespace {
 
 constexpr int kSshFailed = 255;
-constexpr int kJobGone = 69;    // exit_code.h: there is no job any more
-constexpr int kNotInTime = 75;  // not complete in time
-constexpr int kNotTaken = 77;   // refused
 constexpr int kStopsUntilHangUp = 3;
 
 bool is_loopback(std::string_view address) {
@@ -69,7 +66,7 @@ void FanOut::on(const HostGreeted& event) {
     fail(event.host,
          "has distrun " + event.greeting.version + ", and here is " + plan_.version +
              "; install the same on all hosts, or name it with --remote-distrun PATH",
-         kNotTaken);
+         kExitRefused);
   }
 }
 
@@ -85,7 +82,7 @@ void FanOut::on(const HostEnded& event) {
     if (!event.told) {
       fail(event.host,
            "the connection is lost; ssh ended with status " + std::to_string(event.status),
-           kJobGone);
+           kExitJobOver);
     } else if (*event.told != kExitSuccess) {
       host.failed = true;
       if (!event.ran && !first_failure_) first_failure_ = *event.told;  // it said why itself
@@ -115,7 +112,7 @@ void FanOut::on(const HostsTick&) {
     if (host.phase != HostPhase::connecting || host.hung_up || now_ < host.since + kGreetMax) {
       continue;
     }
-    fail(i, "no distrun answered within " + duration_text(kGreetMax), kNotInTime);
+    fail(i, "no distrun answered within " + duration_text(kGreetMax), kExitNotInTime);
   }
   if (hang_up_at_ && now_ >= *hang_up_at_) {
     hang_up_at_.reset();
@@ -129,7 +126,7 @@ void FanOut::on(const HostsTick&) {
     stop_others_.reset();
     say(HostsLevel::warning, number_of(possible()) + " left, and the job needs " +
                                  std::to_string(plan_.min_hosts) + "; stopping");
-    stop_all(SIGTERM, kJobGone);
+    stop_all(SIGTERM, kExitJobOver);
   }
 }
 
@@ -320,7 +317,7 @@ HostTrouble explain_host_trouble(const std::string& name, int ssh_status,
   if (ssh_status == kExitUsage) {
     return {"the distrun there does not know --from-stdin: it is of another version (" + said +
                 "); install the same on all hosts, or name it with --remote-distrun PATH",
-            kNotTaken};
+            kExitRefused};
   }
   std::string text = "ssh cannot start anything there: " +
                      (said.empty() ? "it ended with status " + std::to_string(ssh_status) : said);
@@ -330,7 +327,7 @@ HostTrouble explain_host_trouble(const std::string& name, int ssh_status,
     break;
   }
   if (ssh_status == kSshFailed) text += "; try: ssh -o BatchMode=yes " + name + " true";
-  return {text, ssh_status == kSshFailed ? kExitSystem : kJobGone};
+  return {text, ssh_status == kSshFailed ? kExitSystem : kExitJobOver};
 }
 
 }  // namespace distrun::launcher

@@ -80,7 +80,7 @@ std::vector<std::string> ssh_arguments(const std::vector<std::string>& client,
   for (const char* option :
        {"BatchMode=yes", "ConnectTimeout=10",
         // A connection that says nothing any more is noticed, and the host counts as lost.
-        "ServerAliveInterval=10", "ServerAliveCountMax=3",
+        "ServerAliveInterval=5", "ServerAliveCountMax=3",
         // Of our sessions none may be the one through which others go, and none may fail because a
         // forwarding of the user's configuration is there already.
         "ControlMaster=no", "ClearAllForwardings=yes"}) {

@@ -35,7 +35,6 @@ using boost::system::error_code;
 constexpr int kFirstPort = 20000;
 constexpr int kPorts = 10007;
 constexpr int kTries = 64;
-constexpr int kJobGone = 69;
 
 std::uint16_t free_port() {
   std::random_device random;
@@ -132,7 +131,7 @@ int run_from_stdin(const Environment& environment, const RunOrder& run) {
   const auto order = read_order(side.fd, side.frames);
   if (!order) {
     log::error(order.error().detail);
-    return kJobGone;
+    return kExitJobOver;
   }
   side.mark = order->mark;
   log::set_sink(

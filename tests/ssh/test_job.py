@@ -169,11 +169,11 @@ class Bytes(cases.SshTest):
 
 
 class Stopping(cases.SshTest):
-    def trapping(self, mark):
+    def trapping(self, mark, before=""):
         """A worker that needs two seconds to save."""
         script = hosts.FOLDER / "saves.sh"
         script.write_text(
-            f"trap 'sleep 2; touch {mark}.saved.$RANK; exit 0' INT TERM\nsetsid sleep 1000 & touch {mark}.ready.$RANK\n"
+            f"trap 'sleep 2; touch {mark}.saved.$RANK; exit 0' INT TERM\n{before}\ntouch {mark}.ready.$RANK\n"
             "while :; do sleep 0.1; done\n"
         )
         return ["sh", script]
@@ -214,7 +214,7 @@ class Stopping(cases.SshTest):
 
     def test_a_starter_that_is_killed_leaves_nothing(self):
         self.ssh(3)
-        starter = self.start("h3", "h1,h2", worker=self.trapping(hosts.FOLDER / "k"))
+        starter = self.start("h3", "h1,h2", worker=self.trapping(hosts.FOLDER / "k", "setsid sleep 1000 &"))
         self.wait_for("k.ready.0", "k.ready.1")
         starter.signal(signal.SIGKILL, starter.tree())
         self.wait_for("k.saved.0", "k.saved.1")  # it was told as by SIGTERM
