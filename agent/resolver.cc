@@ -22,6 +22,10 @@ class Resolver::Question : public std::enable_shared_from_this<Question> {
     timer_.cancel();
     if (const Answer told = std::exchange(answer_, nullptr)) told(std::move(addresses));
   }
+  void drop() {
+    timer_.cancel();
+    answer_ = nullptr;
+  }
   void answer_later(Duration delay, Result<Addresses> addresses) {
     timer_.expires_after(delay);
     timer_.async_wait([weak = weak_from_this(),
@@ -48,6 +52,9 @@ Resolver::Resolver(asio::io_context& io, Lookup lookup) : io_(io), lookup_(std::
 void Resolver::cancel() {
   for (const auto& [host, name] : std::exchange(names_, {})) {
     if (name.cancel) name.cancel();
+    for (const auto& asked : name.questions) {
+      if (const auto question = asked.lock()) question->drop();
+    }
   }
 }
 

@@ -315,8 +315,9 @@ std::optional<Refused> Rendezvous::refusal(const Join& join) const {
   }
   if (elsewhere_) return elsewhere_;
   if (of_another_job(join)) {
-    return refuse(RefusalCode::closed, "the job " + record_.job + " that it belongs to is over, " +
-                                           "and another of that name has begun");
+    return refuse(RefusalCode::closed, "the coordinator does not know the job " + record_.job +
+                                           " that it belongs to: it was over, or forgotten, and "
+                                           "another of that name has begun");
   }
   if (phase_ == RoundPhase::over) {
     return refuse(RefusalCode::closed, "job " + record_.job + " is over: " + record_.over->why);
@@ -430,7 +431,7 @@ bool Rendezvous::knows_newer(const Join& join) const {
          join.held->round > record_.last;
 }
 
-// Its job had this one's name and is over; its coordinator, a daemon, took that for forgotten.
+// Its job had this one's name, and is over or, under a daemon without a journal, forgotten.
 bool Rendezvous::of_another_job(const Join& join) const {
   return !authority_.host && join.held && record_.last.generation.value >= 0 &&
          join.held->founder != record_.founder;
