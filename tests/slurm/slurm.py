@@ -153,6 +153,7 @@ class Cluster:
     def begin_now(self, number):
         """A requeued job waits for two minutes (cred_expire) otherwise."""
         wait_until(lambda: self.job(number).get("JobState") == "PENDING", 30, lambda: f"job {number} waits: {self.job(number)}")
+        time.sleep(2)  # in the second of its end its node would refuse it: "already killed"
         self.ask("scontrol", "update", f"JobId={number}", "StartTime=now")
 
     def running(self):
