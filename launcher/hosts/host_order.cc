@@ -72,7 +72,11 @@ std::string to_frames(const HostOrder& order) {
   frames += to_frame("name", order.name);
   frames += to_frame("folder", order.folder);
   if (!order.token.empty()) frames += to_frame("token", order.token);
-  for (const auto& [name, value] : order.environment) frames += to_frame("env", name + "=" + value);
+  for (const auto& [name, value] : order.environment) {
+    std::string variable = name;
+    variable.append("=").append(value);
+    frames += to_frame("env", variable);
+  }
   for (const std::string& argument : order.arguments) frames += to_frame("arg", argument);
   return frames + to_frame("go", "");
 }

@@ -52,7 +52,10 @@ class HostsLauncher {
                   .guard_lost = [this] { die_with_the_guard(); }}),
         timer_(io_),
         beat_timer_(io_) {
-    for (const auto& [name, value] : job.ssh_environment) variables_.push_back(name + "=" + value);
+    for (const auto& [name, value] : job.ssh_environment) {
+      variables_.push_back(name);
+      variables_.back().append("=").append(value);
+    }
     for (const std::string& variable : variables_) envp_.push_back(variable.c_str());
     envp_.push_back(nullptr);
   }
