@@ -50,7 +50,7 @@ class Replicas(cases.EtcdTest):
         self.assert_workers_go_on(self.first)
         self.job.die(1)
         wait_until(lambda: self.job.lines("died"), 10, "rank 1 dies")
-        time.sleep(3)
+        time.sleep(2)
         self.assertEqual(self.job.complete(), [self.first], "a decision without etcd")
         self.wait_for_text(self.daemons["h1"], "etcd does not answer.*are most of its members up")
         self.etcd.start(0)
