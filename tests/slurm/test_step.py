@@ -76,8 +76,10 @@ class Step(cases.SlurmTest):
         cluster = self.cluster(2)
         mark = hosts.FOLDER / "saved"
         # TERM comes twice, from SLURM and from distrun: once is enough.
-        worker = ["sh", "-c", f"trap 'trap "" TERM; sleep 2; : > {mark}.$RANK; exit 0' TERM; setsid sleep 1000 & touch {mark}.ready.$RANK; while :; do sleep 0.1; done"]
-        (hosts.FOLDER / "worker.sh").write_text(worker[2])
+        (hosts.FOLDER / "worker.sh").write_text(
+            f"trap 'trap \"\" TERM; sleep 2; : > {mark}.$RANK; exit 0' TERM\n"
+            f"setsid sleep 1000 & touch {mark}.ready.$RANK; while :; do sleep 0.1; done"
+        )
         job = self.batch(
             cluster, "#!/bin/sh\ntrap : TERM\nsrun --ntasks-per-node=1 " + f"{cases.DISTRUN} sh {hosts.FOLDER}/worker.sh &\nwait; wait\n",
             "--nodes=2")  # fmt: skip
