@@ -1,5 +1,6 @@
 """Several distrunds on one etcd: whatever is lost, one acts, workers go on, and who lost its lease writes no more."""
 
+import json
 import signal
 import time
 
@@ -41,6 +42,13 @@ class Replicas(cases.EtcdTest):
         self.begin()
         self.etcd.kill(self.etcd.leader())
         self.assert_failures_are_acted_on()
+        self.end()
+
+    def test_who_stands_by_sends_those_who_ask_for_the_status_to_the_leader(self):
+        self.begin()
+        status = [jobs.BIN / "distrun", "status", "--rdzv-endpoint", f"h2:{jobs.PORT}", "--json"]
+        jobs_there = json.loads(self.cluster["h1"].run(status))["jobs"]
+        self.assertEqual(len(jobs_there), 1)
         self.end()
 
     def test_etcds_majority_is_lost_and_comes_back(self):

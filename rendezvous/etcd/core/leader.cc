@@ -111,13 +111,13 @@ void EtcdLeader::on(const Disowned& disowned) {
 
 void EtcdLeader::on(const Resign&) {
   if (phase_ == LeaderPhase::resigned) return;
-  if (phase_ == LeaderPhase::leading) out_.push_back(Halt{"it was told to stop"});
+  if (phase_ == LeaderPhase::leading) out_.emplace_back(Halt{"it was told to stop"});
   pending_ = keep_alive_ask_ = 0;
   keep_alive_at_.reset();
   retry_at_.reset();
   look_at_.reset();
   watch_ = 0;
-  out_.push_back(Unwatch{});
+  out_.emplace_back(Unwatch{});
   enter(LeaderPhase::resigned);
   resigned_by_ = now_;
   if (lease_ == 0) return;
@@ -180,7 +180,7 @@ void EtcdLeader::settle() {
   if (phase_ == LeaderPhase::resigned) {
     if (resigned_by_ && now_ >= *resigned_by_) {
       resigned_by_.reset();
-      out_.push_back(Resigned{});
+      out_.emplace_back(Resigned{});
     }
     return;
   }
@@ -210,7 +210,7 @@ void EtcdLeader::look() {
 void EtcdLeader::grant() {
   look_at_.reset();
   watch_ = 0;
-  out_.push_back(Unwatch{});
+  out_.emplace_back(Unwatch{});
   direct(std::nullopt);
   enter(LeaderPhase::granting);
   sent_ = now_;
@@ -252,9 +252,9 @@ void EtcdLeader::take_page(const Found& found) {
   if (found.more && !found.keys.empty()) return load();
   said_.clear();
   enter(LeaderPhase::leading);
-  out_.push_back(Say{Tone::info, limits_.self + " leads, with " + std::to_string(jobs_.size()) +
-                                     (jobs_.size() == 1 ? " job" : " jobs") + " out of etcd"});
-  out_.push_back(Lead{revision_, lease_, std::exchange(jobs_, {})});
+  out_.emplace_back(Say{Tone::info, limits_.self + " leads, with " + std::to_string(jobs_.size()) +
+                                        (jobs_.size() == 1 ? " job" : " jobs") + " out of etcd"});
+  out_.emplace_back(Lead{revision_, lease_, std::exchange(jobs_, {})});
 }
 
 void EtcdLeader::follow(const std::optional<KeyValue>& key, Revision revision) {
@@ -271,25 +271,25 @@ void EtcdLeader::direct(const std::optional<KeyValue>& key) {
   if (followed_ == endpoint) return;
   followed_ = endpoint;
   if (!endpoint.empty())
-    out_.push_back(Say{Tone::info, endpoint + " leads; " + limits_.self + " stands by"});
-  out_.push_back(Follow{endpoint});
+    out_.emplace_back(Say{Tone::info, endpoint + " leads; " + limits_.self + " stands by"});
+  out_.emplace_back(Follow{endpoint});
 }
 
 void EtcdLeader::watch(Revision from) {
   watch_ = ++last_watch_;
-  out_.push_back(Watch{watch_, from});
+  out_.emplace_back(Watch{watch_, from});
 }
 
 void EtcdLeader::lose(const std::string& why) {
-  if (phase_ == LeaderPhase::leading) out_.push_back(Halt{why});
-  out_.push_back(Say{Tone::warning, limits_.self + " leads no more: " + why +
-                                        "; it decides nothing, and workers go on"});
+  if (phase_ == LeaderPhase::leading) out_.emplace_back(Halt{why});
+  out_.emplace_back(Say{Tone::warning, limits_.self + " leads no more: " + why +
+                                           "; it decides nothing, and workers go on"});
   jobs_.clear();
   keep_alive_ask_ = 0;
   keep_alive_at_.reset();
   retry_at_.reset();
   watch_ = 0;
-  out_.push_back(Unwatch{});
+  out_.emplace_back(Unwatch{});
   give_back();
   followed_.reset();
   direct(std::nullopt);
@@ -303,14 +303,14 @@ void EtcdLeader::give_back() {
 }
 
 int EtcdLeader::ask(Request request, Duration within) {
-  out_.push_back(Ask{++last_ask_, std::move(request), within});
+  out_.emplace_back(Ask{++last_ask_, std::move(request), within});
   return last_ask_;
 }
 
 void EtcdLeader::trouble(const Failed& failed) {
   if (failed.why == said_) return;
   said_ = failed.why;
-  out_.push_back(Say{Tone::warning, failed.why, failed.refused});
+  out_.emplace_back(Say{Tone::warning, failed.why, failed.refused});
 }
 
 // The time for which a lease is sure to live after it was asked for: etcd's clock may run faster
