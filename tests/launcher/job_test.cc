@@ -104,10 +104,11 @@ TEST_F(JobRules, NodesOfC10dNumberThemselves) {
 }
 
 TEST_F(JobRules, SettingsOfTheRendezvousReachIt) {
-  const Job made = job({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h1:7",
-                        "--start-timeout", "50", "--rdzv-conf",
-                        "last_call_timeout=5,rejoin_wait=2.5,takeover=any,takeover_timeout=8,reattach_timeout=9,"
-                        "keep_alive_interval=0.5,keep_alive_max_attempt=4,is_host=false"});
+  const Job made =
+      job({"--nnodes", "1:2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "h1:7",
+           "--start-timeout", "50", "--rdzv-conf",
+           "last_call_timeout=5,rejoin_wait=2.5,takeover=any,takeover_timeout=8,reattach_timeout=9,"
+           "keep_alive_interval=0.5,keep_alive_max_attempt=4,is_host=false"});
   ASSERT_TRUE(made.nodes);
   EXPECT_EQ(made.nodes->start_timeout, 50s);
   EXPECT_EQ(made.nodes->terms.join_timeout, 50s);
