@@ -168,6 +168,19 @@ class AgentHostedTest(CoordinatorCase):
         self.job.wait_round("h2 h3 h4", after=self.first)
         self.end_well(self.job, self.agents)
 
+    def test_its_host_loses_power_and_a_spare_takes_its_place(self):
+        self.cluster, self.job = self.lab(4), self.reports()
+        self.options, self.nnodes = (), "3"
+        self.agents = {host.name: self.join(host.name, nnodes="3") for host in self.cluster}
+        first = self.job.wait_round()
+        (spare,) = set(self.agents) - set(ranks(first))
+        self.wait_for_text(self.agents[spare], "spare")
+        self.cluster["h1"].crash()
+        self.agents.pop("h1")
+        second = self.job.wait_round("h2 h3 h4", after=first, seconds=30)
+        self.assertIn(spare, ranks(second))
+        self.end_well(self.job, self.agents)
+
     def test_it_and_its_successor_are_lost_one_after_the_other(self):
         self.start(5, nnodes="3:5")
         self.cluster["h1"].crash()
