@@ -68,6 +68,7 @@ void fields(A& a, Subject<A, ShownAuthority>& shown) {
   auto& authority = shown.authority;
   a.maybe("host", authority.host, [&](auto& host) { a.text("host", host, kMaxName, Text::name); });
   a.integer("successor", authority.successor, 0, kMaxInt);
+  a.text("elected", authority.elected, kMaxName, Text::name);
   a.choice("rule", authority.rule, kRules);
 }
 
