@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -285,6 +286,16 @@ int submit(const Submission& submission, const std::string& script) {
   return follow(job, output);
 }
 
+// Several jobs, another file, another cluster: whoever waits would look at the wrong one.
+bool moves_the_output(std::string_view option) {
+  constexpr std::array kLong{"--array", "--output", "--error", "--chdir", "--clusters"};
+  const std::string_view name = option.substr(0, option.find_first_of("= "));
+  if (std::find(kLong.begin(), kLong.end(), name) != kLong.end()) return true;
+  constexpr std::string_view kShort = "aoeDM";
+  return option.size() > 1 && option[0] == '-' && option[1] != '-' &&
+         kShort.find(option[1]) != kShort.npos;
+}
+
 }  // namespace
 
 Result<Submission> parse_submission(std::span<const std::string_view> arguments) {
@@ -327,11 +338,19 @@ Result<Submission> parse_submission(std::span<const std::string_view> arguments)
     if (auto done = apply(submission, *each.row, each.value); !done) return done.error();
   }
   if (!command.empty()) submission.options.command = std::move(command);
+  if (submission.wait) {
+    for (const std::string& option : submission.options.slurm) {
+      if (moves_the_output(option)) {
+        return wrong("--wait: follows one job's own output here; it cannot with --slurm=" + option);
+      }
+    }
+  }
   return submission;
 }
 
 std::vector<std::string_view> submit_option_names() {
   std::vector<std::string_view> names;
+  names.reserve(std::size(kRows));
   for (const Row& row : kRows) names.push_back(row.name);
   return names;
 }

@@ -4,12 +4,57 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <utility>
 
 namespace distrun::launcher {
 namespace {
 
 Error wrong(std::string text) {
   return Error{Errc::invalid_argument, std::move(text)};
+}
+
+// By so much --signal may come before its time.
+constexpr int kSignalEarly = 60;
+
+// A time as SLURM has it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S.  nullopt: none of these, or one
+// of its words; SLURM will say so.
+std::optional<std::int64_t> seconds_of(std::string_view time) {
+  std::int64_t days = 0;
+  const std::size_t dash = time.find('-');
+  const bool has_days = dash != time.npos;
+  const auto number = [](std::string_view text) -> std::optional<std::int64_t> {
+    std::int64_t value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc{} || end != text.data() + text.size() || value < 0 ||
+        value > 1'000'000) {
+      return std::nullopt;
+    }
+    return value;
+  };
+  if (has_days) {
+    const auto given = number(time.substr(0, dash));
+    if (!given) return std::nullopt;
+    days = *given;
+    time.remove_prefix(dash + 1);
+  }
+  std::vector<std::int64_t> parts;
+  for (;;) {
+    const std::size_t colon = time.find(':');
+    const auto part = number(time.substr(0, colon));
+    if (!part || parts.size() == 3) return std::nullopt;
+    parts.push_back(*part);
+    if (colon == time.npos) break;
+    time.remove_prefix(colon + 1);
+  }
+  // The unit of the first part.
+  const std::int64_t units[] = {3600, 60, 1};
+  std::size_t unit = has_days || parts.size() == 3 ? 0 : 1;
+  std::int64_t seconds = days * 86'400;
+  for (const std::int64_t part : parts) seconds += part * units[unit++];
+  return seconds;
 }
 
 class Script {
@@ -20,13 +65,9 @@ class Script {
     if (auto checked = check(); !checked) return checked.error();
     add("#!/bin/bash");
     directives();
+    if (!o_.setup.empty()) setup();
     add("");
     add("set -u");
-    if (!o_.setup.empty()) {
-      add("");
-      add("# Modules, environments: what is set here, all nodes have.");
-      add(". " + shell_word(o_.setup));
-    }
     if (o_.requeue) stop_and_requeue();
     start();
     wait();
@@ -40,10 +81,12 @@ class Script {
   bool elastic() const { return o_.spares > 0 || (o_.min_nodes > 0 && o_.min_nodes < o_.nodes); }
 
   Result<void> check() const {
-    const std::array texts{std::pair{"--partition", &o_.partition}, std::pair{"--time", &o_.time},
-                           std::pair{"--gpus-per-node", &o_.gpus_per_node},
-                           std::pair{"--job-name", &o_.job_name},
-                           std::pair{"--log-dir", &o_.log_dir}};
+    const std::array texts{
+        std::pair{"--partition", &o_.partition}, std::pair{"--time", &o_.time},
+        std::pair{"--gpus-per-node", &o_.gpus_per_node},
+        std::pair{"--job-name",
+                  o_.job_name.empty() && !o_.command.empty() ? &o_.command.front() : &o_.job_name},
+        std::pair{"--log-dir", &o_.log_dir}};
     for (const auto& [name, value] : texts) {
       if (auto fine = check_directive(name, *value); !fine) return fine;
     }
@@ -61,6 +104,13 @@ class Script {
     }
     if (!o_.save_signal.empty() && !o_.requeue) {
       return wrong("--save-signal: only with --requeue");
+    }
+    const auto limit = seconds_of(o_.time);
+    if (o_.requeue && limit && *limit < o_.notice + kSignalEarly) {
+      return wrong("--time " + quote(o_.time) + ": shorter than --notice, " +
+                   std::to_string(o_.notice) +
+                   " s, and the minute by which SLURM may be early: the "
+                   "job would be stopped and requeued as soon as it starts");
     }
     if (!o_.save_signal.empty() && o_.save_signal != "USR1" && o_.save_signal != "USR2") {
       return wrong("--save-signal: neither USR1 nor USR2: " + quote(o_.save_signal));
@@ -112,11 +162,23 @@ class Script {
     for (const std::string& option : o_.slurm) directive(option);
   }
 
+  // Before `set -u`, which conda's and other people's scripts do not take.
+  void setup() {
+    const bool has_folder = o_.setup.find('/') != std::string::npos;
+    const std::string file = shell_word(has_folder ? o_.setup : "./" + o_.setup);
+    add("");
+    add("# Modules, environments: what is set here, all nodes have.");
+    add("[ -r " + file + " ] || { echo " + shell_word("--setup: cannot be read: " + o_.setup) +
+        " >&2; exit 127; }");
+    add(". " + file);
+  }
+
   void stop_and_requeue() {
     add("");
     add("# On USR1 the workers are asked to stop, with time to save what they have, and the job "
         "is");
     add("# requeued.  To try it out: scancel --batch --signal=USR1 JOB");
+    if (!o_.save_signal.empty()) add("later=");
     add("stop() {");
     add("  echo \"job $SLURM_JOB_ID: stops for a requeue\" >&2");
     if (!o_.save_signal.empty()) {
@@ -125,6 +187,7 @@ class Script {
       add("  scancel --signal=" + o_.save_signal + " \"$SLURM_JOB_ID\"");
       add("  (sleep " + std::to_string(pause) +
           "; scancel --signal=TERM \"$SLURM_JOB_ID\") > /dev/null 2>&1 &");
+      add("  later=$!");
     } else {
       add("  # To the tasks alone: distrun gives its workers SIGTERM and their time.");
       add("  scancel --signal=TERM \"$SLURM_JOB_ID\"");
@@ -178,6 +241,10 @@ class Script {
     add("while kill -0 \"$srun\" 2> /dev/null; do wait \"$srun\"; done");
     add("wait \"$srun\"");
     add("status=$?");
+    if (!o_.save_signal.empty()) {
+      add("# Not to those that are started again.");
+      add("[ -z \"$later\" ] || kill \"$later\" 2> /dev/null");
+    }
   }
 
   void finish() {

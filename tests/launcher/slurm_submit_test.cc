@@ -73,6 +73,32 @@ TEST(Submit, SaysWhatIsMissing) {
   EXPECT_THAT(refusal({"--nods", "1"}), HasSubstr("the nearest is --nodes"));
 }
 
+TEST(Submit, AJobIsNotStoppedAsSoonAsItStarts) {
+  const auto with = [](std::string_view time, std::string_view notice) {
+    return script({"--requeue", "--time", time, "--notice", notice, "--", "x"});
+  };
+  for (const auto time : {"2", "2:59", "0:02:30", "0-0:2"}) {
+    EXPECT_THAT(with(time, "120"), HasSubstr("shorter than --notice, 120 s")) << time;
+  }
+  for (const auto time : {"3", "3:00", "1:00:00", "1-0", "UNLIMITED", "1-0:0:1"}) {
+    EXPECT_THAT(with(time, "120"), HasSubstr("#SBATCH --time=")) << time;
+  }
+}
+
+TEST(Submit, WaitingIsForOneJobAndItsOwnOutput) {
+  for (const auto option : {"--array=1-4", "-a 1-4", "--output=x", "-ox", "--chdir=/x", "-M all"}) {
+    EXPECT_THAT(refusal({"--wait", "--slurm", option, "--", "x"}), HasSubstr("--wait: ")) << option;
+  }
+  EXPECT_THAT(refusal({"--wait", "--slurm=--account=a", "--", "x"}), HasSubstr("--account=a"));
+}
+
+TEST(Submit, WhatIsSourcedMayReadUnsetVariables) {
+  const std::string text = script({"--setup", "env.sh", "--", "x"});
+  EXPECT_LT(text.find("\n. ./env.sh\n"), text.find("\nset -u\n"));
+  EXPECT_THAT(text, HasSubstr("[ -r ./env.sh ] || { echo '--setup: cannot be read: env.sh' >&2"));
+  EXPECT_THAT(script({"--setup", "/opt/env", "--", "x"}), HasSubstr("\n. /opt/env\n"));
+}
+
 TEST(Submit, ReadsAFileAndTheCommandLineWins) {
   const TempFolder folder;
   folder.write("job.json",
