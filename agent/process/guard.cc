@@ -22,10 +22,8 @@ namespace {
 
 // What is still there after this long is stuck in the kernel, and no signal can end it.
 constexpr auto kKillPatience = std::chrono::seconds(10);
-// The first asks, the second is final for the workers, the third is for an agent that is stuck: one
-// that had this long for the second.
-constexpr int kStopsUntilAgentIsKilled = 3;
-constexpr auto kTimeForTheSecond = std::chrono::seconds(1);
+// An agent that is killed for being stuck had this long for the stop before.
+constexpr auto kTimeForTheLast = std::chrono::seconds(1);
 
 void kill_all_that_is_left() {
   const TimePoint deadline = Clock::now() + kKillPatience;
@@ -61,9 +59,9 @@ std::optional<Ended> reap_until_agent(pid_t agent) {
   }
 }
 
-int guard(pid_t agent, int fd, const sigset_t& wanted) {
+int guard(pid_t agent, int fd, const sigset_t& wanted, int stops_until_killed) {
   int stops = 0;
-  TimePoint second{};
+  TimePoint before{};
   for (;;) {
     siginfo_t info{};
     const int signo = ::sigwaitinfo(&wanted, &info);
@@ -79,8 +77,8 @@ int guard(pid_t agent, int fd, const sigset_t& wanted) {
     }
     if (signo == SIGINT || signo == SIGTERM) {
       const TimePoint now = Clock::now();
-      if (++stops < kStopsUntilAgentIsKilled) second = now;
-      if (stops >= kStopsUntilAgentIsKilled && now - second >= kTimeForTheSecond) {
+      if (++stops < stops_until_killed) before = now;
+      if (stops >= stops_until_killed && now - before >= kTimeForTheLast) {
         ::kill(agent, SIGKILL);
       }
     }
@@ -104,7 +102,8 @@ std::vector<int> guarded_signals(const std::vector<int>& stop_signals) {
   return wanted;
 }
 
-int run_guarded(const std::vector<int>& signals, const std::function<int(int fd)>& agent) {
+int run_guarded(const std::vector<int>& signals, const std::function<int(int fd)>& agent,
+                int stops_until_killed) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
     log::error(std::string("socketpair: ") + std::strerror(errno));
@@ -133,7 +132,7 @@ int run_guarded(const std::vector<int>& signals, const std::function<int(int fd)
     std::exit(agent(ends[1]));
   }
   ::close(ends[1]);
-  return guard(child, ends[0], wanted);
+  return guard(child, ends[0], wanted, stops_until_killed);
 }
 
 }  // namespace distrun::agent

@@ -30,6 +30,10 @@ std::vector<int> guarded_signals(const std::vector<int>& stop_signals);
 // with its result; fd carries one byte, the number, for each signal that the guard got, and
 // end-of-file when the guard is gone.  In the parent, returns the status to exit with once the
 // agent and everything below it has ended.  Call before any thread or io_context exists.
-int run_guarded(const std::vector<int>& signals, const std::function<int(int fd)>& agent);
+//
+// The first INT or TERM asks, the second is final for the workers; the `stops_until_killed`th is
+// for an agent that is stuck.
+int run_guarded(const std::vector<int>& signals, const std::function<int(int fd)>& agent,
+                int stops_until_killed = 3);
 
 }  // namespace distrun::agent

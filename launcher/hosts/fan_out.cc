@@ -13,7 +13,6 @@ namespace distrun::launcher {
 namespace {
 
 constexpr int kSshFailed = 255;
-constexpr int kStopsUntilHangUp = 3;
 
 bool is_loopback(std::string_view address) {
   return address.starts_with("127.") || address == "::1";
@@ -70,22 +69,32 @@ void FanOut::on(const HostGreeted& event) {
   }
 }
 
+void FanOut::on(const HostRunning& event) {
+  hosts_[event.host].running = true;
+}
+
 void FanOut::on(const HostEnded& event) {
   State& host = hosts_[event.host];
   if (host.phase == HostPhase::ended) return;
   const HostPhase before = host.phase;
   host.told = event.told;
+  // The word may not have come through; ssh ends with distrun's status if it does not fail itself.
+  const bool by_itself = !event.killed && !host.hung_up && event.status != kSshFailed;
+  if (before == HostPhase::working && !host.told && by_itself) {
+    host.told = event.status;
+  }
   host.order_of_end = ++ends_;
   enter(event.host, HostPhase::ended);
   if (host.failed || host.hung_up) return;  // it was said
   if (before == HostPhase::working) {
-    if (!event.told) {
+    if (!host.told) {
       fail(event.host,
            "the connection is lost; ssh ended with status " + std::to_string(event.status),
            kExitJobOver);
-    } else if (*event.told != kExitSuccess) {
+    } else if (*host.told != kExitSuccess) {
       host.failed = true;
-      if (!event.ran && !first_failure_) first_failure_ = *event.told;  // it said why itself
+      job_ended_ = event.ran;
+      if (!event.ran && !first_failure_) first_failure_ = *host.told;  // it said why itself
     }
     return;
   }
@@ -150,11 +159,9 @@ void FanOut::connect_more() {
 }
 
 void FanOut::choose_meeting_place() {
-  if (meeting_place_known_) return;
-  if (!plan_.find_meeting_place) {
-    meeting_place_known_ = true;
-    return;
-  }
+  // Another one, if the host refused its order: nobody has been told of it yet.
+  if (meets_at_ && hosts_[*meets_at_].failed && !hosts_[*meets_at_].running) meets_at_.reset();
+  if (meets_at_ || !plan_.find_meeting_place) return;
   const auto first =
       std::find_if(hosts_.begin(), hosts_.end(), [](const State& host) { return !host.failed; });
   if (first == hosts_.end() || first->phase != HostPhase::greeted) return;
@@ -179,13 +186,24 @@ void FanOut::choose_meeting_place() {
     }
     if (!all_known) return;
   }
-  meeting_place_known_ = true;
+  meets_at_ = static_cast<std::size_t>(first - hosts_.begin());
   meeting_place_ = Endpoint{address, first->greeting.port};
+}
+
+void FanOut::give_orders() {
+  if (plan_.find_meeting_place && !meets_at_) return;
+  for (std::size_t i = 0; i < hosts_.size(); ++i) {
+    if (hosts_[i].phase != HostPhase::greeted || hosts_[i].hung_up) continue;
+    if (meets_at_ && i != *meets_at_ && !hosts_[*meets_at_].running) continue;
+    enter(i, HostPhase::working);
+    out_.push_back(OrderHost{i, meeting_place_});
+  }
 }
 
 void FanOut::fail(std::size_t host, std::string why, int status) {
   State& state = hosts_[host];
   state.failed = true;
+  job_ended_ = false;
   if (!first_failure_) first_failure_ = status;
   if (!cause_) say(HostsLevel::error, plan_.names[host] + ": " + std::move(why));
   hang_up(host);
@@ -217,8 +235,7 @@ void FanOut::stop_all(int signo, int status) {
 // After every event: what follows from where all hosts are now?
 void FanOut::settle() {
   if (!cause_ && possible() < plan_.min_hosts) {
-    const bool by_itself = !first_failure_.has_value();
-    if (by_itself) {
+    if (job_ended_) {
       // The others hear how the job ended from its coordinator, and their workers have their grace.
       if (!stop_others_) stop_others_ = now_ + plan_.grace + kFarewell;
     } else {
@@ -227,17 +244,13 @@ void FanOut::settle() {
                                    " left, and the job needs " + std::to_string(plan_.min_hosts) +
                                    ": it is stopped everywhere");
       }
-      stop_all(SIGTERM, *first_failure_);
+      stop_all(SIGTERM, first_failure_.value_or(kExitJobOver));
     }
   }
   if (!cause_) {
     connect_more();
     choose_meeting_place();
-    for (std::size_t i = 0; meeting_place_known_ && i < hosts_.size(); ++i) {
-      if (hosts_[i].phase != HostPhase::greeted || hosts_[i].hung_up) continue;
-      enter(i, HostPhase::working);
-      out_.push_back(OrderHost{i, meeting_place_});
-    }
+    give_orders();
   }
   if (count(HostPhase::ended) == hosts_.size()) {
     finished_ = true;
@@ -327,7 +340,8 @@ HostTrouble explain_host_trouble(const std::string& name, int ssh_status,
     break;
   }
   if (ssh_status == kSshFailed) text += "; try: ssh -o BatchMode=yes " + name + " true";
-  return {text, ssh_status == kSshFailed ? kExitSystem : kExitJobOver};
+  const bool none_ran = ssh_status == kSshFailed || ssh_status == kExitSystem;
+  return {text, none_ran ? kExitSystem : kExitJobOver};
 }
 
 }  // namespace distrun::launcher

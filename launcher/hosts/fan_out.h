@@ -2,14 +2,15 @@
 // whom to connect to, where the hosts meet, what a host that is lost means for the others, and the
 // exit status.
 //
-//   waiting --a place is free--> connecting --Greeted--> greeted --meeting place known--> working
-//      |                             |                      |                                |
-//      +-----------------------------+------ HostEnded -----+--------------------------------+-->
-//      ended
+//   waiting --a place is free--> connecting --Greeted--> greeted --order--> working
+//      |                             |                      |                  |
+//      +-----------------------------+------ HostEnded -----+------------------+--> ended
 //
 // The hosts meet at the first one in the list that answers, at the address at which ssh reached it:
 // a name may be an alias of the user's ssh configuration. If that is a loopback address (the job is
-// started on that host), it is where another host saw its connection come from.
+// started on that host), it is where another host saw its connection come from. That host has its
+// order first, the others once the job runs there: else they would look for each other at a host
+// that refused it.
 //
 // Pure: no ssh, no clock. The edge (hosts_launcher) carries the effects out.
 #pragma once
@@ -34,12 +35,17 @@ struct HostGreeted {
   std::size_t host;
   Greeting greeting;
 };
+// Its distrun has taken the order: the job's own rules hold from here on.
+struct HostRunning {
+  std::size_t host;
+};
 // Its ssh has ended, and all it wrote has been read.
 struct HostEnded {
   std::size_t host;
   std::optional<int> told;  // the status that distrun told
   bool ran = false;         // the job began there; else it was refused before
   int status = 0;           // ssh's own, 128+n for signal n
+  bool killed = false;      // ssh was, by a signal
   std::string words;        // its last lines, if the host had not greeted
 };
 struct HostsStop {
@@ -49,8 +55,8 @@ struct HostsNotice {
   int signo;
 };
 struct HostsTick {};
-using HostsEvent =
-    std::variant<HostsBegin, HostGreeted, HostEnded, HostsStop, HostsNotice, HostsTick>;
+using HostsEvent = std::variant<HostsBegin, HostGreeted, HostRunning, HostEnded, HostsStop,
+                                HostsNotice, HostsTick>;
 
 // Effects.
 struct ConnectHost {
@@ -112,6 +118,8 @@ class FanOut {
  public:
   // So many clients at most are on their way at the same time.
   static constexpr std::size_t kConnectingMax = 32;
+  // The first asks, the second is final for the workers, this one is for what is stuck.
+  static constexpr int kStopsUntilHangUp = 3;
   static constexpr Duration kGreetMax = std::chrono::seconds(60);
   // From the end of the grace to hanging up: for the last words, and what is stuck.
   static constexpr Duration kFarewell = std::chrono::seconds(15);
@@ -134,12 +142,14 @@ class FanOut {
     Greeting greeting;
     std::optional<int> told;
     int order_of_end = 0;
-    bool failed = false;  // no part of the job any more, and not by having done its work
+    bool running = false;  // it has taken the order
+    bool failed = false;   // no part of the job any more, and not by having done its work
     bool hung_up = false;
   };
 
   void on(const HostsBegin&);
   void on(const HostGreeted&);
+  void on(const HostRunning&);
   void on(const HostEnded&);
   void on(const HostsStop&);
   void on(const HostsNotice&);
@@ -148,6 +158,7 @@ class FanOut {
   void enter(std::size_t host, HostPhase next);
   void connect_more();
   void choose_meeting_place();
+  void give_orders();
   void fail(std::size_t host, std::string why, int status);
   void hang_up(std::size_t host);
   void stop_all(int signo, int status);
@@ -161,11 +172,12 @@ class FanOut {
   std::vector<State> hosts_;
   TimePoint now_{};
   HostsEffects out_;
-  bool meeting_place_known_ = false;
+  std::optional<std::size_t> meets_at_;  // the host with the meeting place, once it is known
   std::optional<Endpoint> meeting_place_;
   int stops_ = 0;                         // by the operator
   std::optional<int> cause_;              // why the job was ended from here, as an exit status
   std::optional<int> first_failure_;      // of a host that never took part, or was lost
+  bool job_ended_ = false;                // the last host that went, went with the job's own end
   std::optional<TimePoint> stop_others_;  // one ended by itself; the others have until then
   std::optional<TimePoint> hang_up_at_;
   int ends_ = 0;

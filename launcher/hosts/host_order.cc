@@ -57,6 +57,31 @@ std::optional<HostWord> parse_greeting(std::string_view rest) {
   return word;
 }
 
+// What follows a separator.
+std::optional<HostWord> parse_word(std::string_view line, std::string_view mark) {
+  if (line.ends_with('\n')) line.remove_suffix(1);
+  const std::string_view first = take_word(line);
+  if (first == "distrun") return parse_greeting(line);
+  if (mark.empty() || first != mark) return std::nullopt;
+  HostWord word;
+  const std::string_view kind = take_word(line);
+  word.text = line;
+  if (kind == "log") return word;
+  if (kind == "running") {
+    word.kind = HostWord::Kind::running;
+    return word;
+  }
+  if (kind == "report") {
+    word.kind = HostWord::Kind::report;
+    return word;
+  }
+  const auto status = parse_int(line, 0, 255);
+  if (kind != "end" || !status) return std::nullopt;
+  word.kind = HostWord::Kind::end;
+  word.status = static_cast<int>(*status);
+  return word;
+}
+
 }  // namespace
 
 std::string to_frame(std::string_view kind, std::string_view value) {
@@ -164,30 +189,13 @@ std::string marked(std::string_view mark, std::string_view kind, std::string_vie
   return lines;
 }
 
-std::optional<HostWord> parse_host_line(std::string_view line, std::string_view mark) {
-  if (line.empty() || line.front() != kSeparator) return std::nullopt;
-  line.remove_prefix(1);
-  if (line.ends_with('\n')) line.remove_suffix(1);
-  const std::string_view first = take_word(line);
-  if (first == "distrun") return parse_greeting(line);
-  if (mark.empty() || first != mark) return std::nullopt;
-  HostWord word;
-  const std::string_view kind = take_word(line);
-  word.text = line;
-  if (kind == "log") return word;
-  if (kind == "running") {
-    word.kind = HostWord::Kind::running;
-    return word;
+HostLine parse_host_line(std::string_view line, std::string_view mark) {
+  for (std::size_t at = line.find(kSeparator); at != line.npos;
+       at = line.find(kSeparator, at + 1)) {
+    if (auto word = parse_word(line.substr(at + 1), mark))
+      return {line.substr(0, at), std::move(word)};
   }
-  if (kind == "report") {
-    word.kind = HostWord::Kind::report;
-    return word;
-  }
-  const auto status = parse_int(line, 0, 255);
-  if (kind != "end" || !status) return std::nullopt;
-  word.kind = HostWord::Kind::end;
-  word.status = static_cast<int>(*status);
-  return word;
+  return {line, std::nullopt};
 }
 
 Greeting greeting_of(const Environment& environment, std::string version, std::uint16_t port) {

@@ -9,7 +9,8 @@
 //       signal 2:15               from then on, and
 //       beat 0:                   every few seconds, so that a silent connection means a dead one
 //
-//   from the host (its stderr)    lines that begin with a record separator (0x1e)
+//   from the host (its stderr)    a record separator (0x1e), words, and the end of the line; a line
+//                                 of a worker's that has no end yet may stand before it
 //       distrun PROTOCOL VERSION ADDRESS CLIENT PORT   first of all: who answers, see Greeting
 //       MARK log TEXT             a line of distrun's own
 //       MARK running                                   the job's own rules hold from here on
@@ -104,8 +105,13 @@ struct HostWord {
   int status = 0;    // of end
 };
 
-// Of a line with or without its newline. nullopt: it is not distrun's.
-std::optional<HostWord> parse_host_line(std::string_view line, std::string_view mark);
+// A line of a host's stderr, with or without its newline: what of it is the workers', byte for
+// byte, and the word of distrun's that follows, if there is one.
+struct HostLine {
+  std::string_view workers;
+  std::optional<HostWord> word;
+};
+HostLine parse_host_line(std::string_view line, std::string_view mark);
 
 // Of SSH_CONNECTION, "client port server port".
 Greeting greeting_of(const Environment& environment, std::string version, std::uint16_t port);

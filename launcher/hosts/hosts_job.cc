@@ -155,6 +155,10 @@ class HostsJobMaker {
       }
       job_.plan.grace = *seconds;
       common.push_back(option("shutdown-timeout", *grace));
+    } else if (!options_.shutdown_timeout) {
+      // A host may have another one by its own variable; here it is known how long to wait.
+      const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(job_.plan.grace);
+      common.push_back(option("shutdown-timeout", std::to_string(seconds.count())));
     }
     for (std::size_t i = 0; i < hosts_.size(); ++i) {
       HostOrder order = order_;

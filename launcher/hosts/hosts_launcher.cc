@@ -28,7 +28,9 @@ namespace distrun::launcher {
 namespace {
 
 std::string find_client(const std::string& name, const Environment& environment) {
-  if (name.find('/') != std::string::npos) return name;
+  if (name.find('/') != std::string::npos) {
+    return ::access(name.c_str(), X_OK) == 0 ? name : std::string();
+  }
   for (const std::string_view folder : split(lookup(environment, "PATH").value_or(""), ':')) {
     std::string path = std::string(folder.empty() ? "." : folder) + "/" + name;
     if (::access(path.c_str(), X_OK) == 0) return path;
@@ -142,7 +144,7 @@ class HostsLauncher {
         SshLine::Handlers{.word = [this, host](const HostWord& word) { on_word(host, word); },
                           .ended = [this, host](const SshLine::Ended& end) { on_end(host, end); }});
     const auto started = lines_[host]->start(client_, job_.ssh[host], envp_.data());
-    if (!started) feed(HostEnded{host, {}, false, kExitSystem, started.error().detail});
+    if (!started) feed(HostEnded{host, {}, false, kExitSystem, false, started.error().detail});
   }
 
   void apply(const OrderHost& effect) {
@@ -185,7 +187,7 @@ class HostsLauncher {
         return feed(HostGreeted{host, word.greeting});
       case HostWord::Kind::running:
         told_[host].ran = true;
-        return;
+        return feed(HostRunning{host});
       case HostWord::Kind::log:
         return console_.write_log(labelled(host, word.text));
       case HostWord::Kind::report:
@@ -210,7 +212,7 @@ class HostsLauncher {
   }
 
   void on_end(std::size_t host, const SshLine::Ended& end) {
-    feed(HostEnded{host, told_[host].status, told_[host].ran, end.status, end.words});
+    feed(HostEnded{host, told_[host].status, told_[host].ran, end.status, end.killed, end.words});
   }
 
   void beat() {
@@ -313,13 +315,15 @@ int run_on_hosts(const Options& options, std::span<const std::string_view> argum
   const std::string client = find_client(name, environment);
   if (client.empty()) {
     log::error(name +
-               ": no such program in PATH; install an ssh client (openssh-client), or name "
+               ": no such program; install an ssh client (openssh-client), or name "
                "yours with --ssh-command");
     return kExitNotFound;
   }
   const std::vector<int> signals = agent::guarded_signals(job->stop_signals);
+  // The third one hangs up here; so the guard's own patience ends with the fourth.
   return agent::run_guarded(
-      signals, [&](int guard_fd) { return HostsLauncher(*job, client, signals, guard_fd).run(); });
+      signals, [&](int guard_fd) { return HostsLauncher(*job, client, signals, guard_fd).run(); },
+      FanOut::kStopsUntilHangUp + 1);
 }
 
 }  // namespace distrun::launcher

@@ -68,6 +68,7 @@ std::string shell_quote(std::string_view word) {
 std::string remote_command(std::string_view own, std::string_view wanted) {
   // A login shell may also be csh or fish: what is here means the same in all.
   const std::string flag = " " + std::string(kFromStdin);
+  if (wanted.starts_with("~/")) return "exec \"$HOME\"" + shell_quote(wanted.substr(1)) + flag;
   if (!wanted.empty()) return "exec " + shell_quote(wanted) + flag;
   if (own.empty()) return "exec distrun" + flag;
   return "exec sh -c 'if [ -x \"$0\" ]; then exec \"$0\"" + flag + "; else exec distrun" + flag +
@@ -81,9 +82,9 @@ std::vector<std::string> ssh_arguments(const std::vector<std::string>& client,
        {"BatchMode=yes", "ConnectTimeout=10",
         // A connection that says nothing any more is noticed, and the host counts as lost.
         "ServerAliveInterval=5", "ServerAliveCountMax=3",
-        // Of our sessions none may be the one through which others go, and none may fail because a
-        // forwarding of the user's configuration is there already.
-        "ControlMaster=no", "ClearAllForwardings=yes"}) {
+        // A connection of its own: through another session's master, none of the above would hold.
+        // And none may fail because a forwarding of the user's configuration is there already.
+        "ControlMaster=no", "ControlPath=none", "ClearAllForwardings=yes"}) {
     argv.emplace_back("-o");
     argv.emplace_back(option);
   }

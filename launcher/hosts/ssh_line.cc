@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
+#include <variant>
 
 namespace distrun::launcher {
 
@@ -148,7 +149,6 @@ void SshLine::take(std::string_view bytes) {
     bytes.remove_prefix(end);
     if (newline != bytes.npos || line_.size() > kHeldMax) {
       take_line(line_);
-      line_goes_on_ = newline == bytes.npos;
       line_.clear();
     }
   }
@@ -156,23 +156,24 @@ void SshLine::take(std::string_view bytes) {
   unfinished_timer_.expires_after(kHold);
   unfinished_timer_.async_wait([self = shared_from_this()](const error_code& ec) {
     // The rest of one of distrun's own lines is on its way.
-    if (!ec && !self->line_.starts_with('\x1e')) self->pass_on_unfinished();
+    if (!ec && self->line_.find('\x1e') == std::string::npos) self->pass_on_unfinished();
   });
 }
 
 void SshLine::take_line(std::string_view line) {
-  if (!line_goes_on_) {
-    if (const auto word = parse_host_line(line, mark_)) {
-      const bool first = word->kind == HostWord::Kind::greeting;
-      if (first && std::exchange(greeted_, true)) return;
-      if (first) console_.write(Console::Stream::err, owner_, prefix_, std::exchange(early_, {}));
-      return handlers_.word(*word);
-    }
+  const auto [workers, word] = parse_host_line(line, mark_);
+  const bool greets = word && word->kind == HostWord::Kind::greeting;
+  if (!word || (greets && greeted_)) return pass_on(line);
+  pass_on(workers);
+  if (greets) {
+    greeted_ = true;
+    pass_on(std::exchange(early_, {}));
   }
-  pass_on(line);
+  handlers_.word(*word);
 }
 
 void SshLine::pass_on(std::string_view text) {
+  if (text.empty()) return;
   if (greeted_) return console_.write(Console::Stream::err, owner_, prefix_, text);
   early_ += text;
   if (early_.size() > kHeldMax) early_.erase(0, early_.size() - kHeldMax);
@@ -181,7 +182,6 @@ void SshLine::pass_on(std::string_view text) {
 void SshLine::pass_on_unfinished() {
   if (line_.empty()) return;
   pass_on(line_);
-  line_goes_on_ = true;
   line_.clear();
 }
 
@@ -196,7 +196,8 @@ void SshLine::on_exit(agent::ExitStatus status) {
   err_.close(ignored);
   in_.close(ignored);
   out_->close();
-  handlers_.ended({agent::process_exit_code(status), std::exchange(early_, {})});
+  handlers_.ended({agent::process_exit_code(status),
+                   std::holds_alternative<agent::KilledBy>(status), std::exchange(early_, {})});
 }
 
 }  // namespace distrun::launcher

@@ -30,8 +30,9 @@ namespace distrun::launcher {
 class SshLine : public std::enable_shared_from_this<SshLine> {
  public:
   struct Ended {
-    int status = 0;     // the client's; 128+n for signal n
-    std::string words;  // held stderr, if the host had not greeted
+    int status = 0;       // the client's; 128+n for signal n
+    bool killed = false;  // by a signal
+    std::string words;    // held stderr, if the host had not greeted
   };
   struct Handlers {
     std::function<void(const HostWord&)> word;
@@ -79,8 +80,7 @@ class SshLine : public std::enable_shared_from_this<SshLine> {
   std::string outbox_;
   bool writes_ = false;
   bool reads_ = false;
-  std::string line_;           // of stderr, its end not seen yet
-  bool line_goes_on_ = false;  // its beginning was passed on
+  std::string line_;  // of stderr, its end not seen yet
   bool greeted_ = false;
   std::string early_;  // stderr until the greeting
 };

@@ -52,6 +52,10 @@ class Manifests(unittest.TestCase):
             self.assertEqual(manifests.pod_of(job)["restartPolicy"], "Never")  # podFailurePolicy needs it
             self.assertEqual(spec["podFailurePolicy"]["rules"][0]["onExitCodes"]["containerName"], manifests.container_of(job)["name"])
 
+    def test_the_success_of_one_pod_is_the_jobs(self):
+        for file in ("job.yaml", "elastic-job.yaml"):
+            self.assertEqual(self.job(file)[1]["spec"]["successPolicy"], {"rules": [{"succeededCount": 1}]})
+
     def test_pod_0_has_the_name_where_the_pods_meet(self):
         documents, job = self.job("job.yaml")
         service = manifests.one(documents, "Service")

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import sys
+import time
 
 import cases
 import hosts
@@ -145,6 +146,14 @@ class Bytes(cases.SshTest):
         got = hashlib.sha256((hosts.FOLDER / "starter.out").read_bytes()).hexdigest()
         self.assertEqual(got, hashlib.sha256(b"".join((b"%07d\n" % i) * 131072 for i in range(100))).hexdigest())
 
+    def test_a_last_line_without_an_end_hides_nothing(self):
+        self.ssh(3)
+        starter = self.start("h3", "h1,h2", worker=["sh", "-c", "printf out; printf '50 %%' >&2"])
+        self.assertEqual(starter.wait(30), 0, starter.err())
+        self.assertEqual(sorted(starter.out().split()), ["out", "out"])
+        self.assertEqual(starter.err().count("50 %"), 2)
+        self.assertNotIn("\x1e", starter.err())
+
     def test_only_the_variables_that_were_named_arrive(self):
         self.ssh(2)
         env = {"SECRET": "s", "NAMED": "from here", "DISTRUN_TOKEN": "only-on-stdin"}
@@ -225,6 +234,32 @@ class Stopping(cases.SshTest):
         self.wait_for("k.saved.0", "k.saved.1")  # it was told as by SIGTERM
         self.assert_nothing_is_left()
 
+    def test_a_connection_that_breaks_does_not_shorten_the_grace(self):
+        self.ssh(3)
+        starter = self.start("h3", "h1,h2", worker=self.trapping(hosts.FOLDER / "g"))
+        self.wait_for("g.ready.0", "g.ready.1")
+        starter.signal(signal.SIGTERM)
+        self.wait_for_text(starter, "h1: stopping 1 worker")
+        self.wait_for_text(starter, "h2: stopping 1 worker")
+        starter.signal(signal.SIGKILL, starter.tree())
+        self.wait_for("g.saved.0", "g.saved.1")
+        self.assert_nothing_is_left()
+
+    def test_the_third_interrupt_closes_connections_to_what_hangs(self):
+        lab = self.ssh(2)
+        reports = self.reports()
+        starter = self.start("h2", "h1", "--shutdown-timeout", 300, worker=self.reporting(reports, "deaf"))
+        reports.wait_round("h1", seconds=30)
+        lab["h1"].run(["pkill", "-STOP", "-f", "from-stdin"])
+        try:
+            for _ in range(3):
+                starter.signal(signal.SIGINT)
+                time.sleep(1.2)  # the guard's patience
+            self.assertEqual(starter.wait(20), 130, starter.err())
+        finally:
+            lab["h1"].run(["pkill", "-CONT", "-f", "from-stdin"])
+        self.assert_nothing_is_left()
+
     def test_a_starter_whose_guard_alone_is_killed_leaves_nothing(self):
         self.ssh(2)
         reports = self.reports()
@@ -289,13 +324,22 @@ class Trouble(cases.SshTest):
         lab["h2"].run(["mount", "-t", "tmpfs", "tmpfs", folder.parent])
         self.fails("h1,h2", folder=folder, status=127, says=[f"h2: error: cannot go to the folder.*'{folder}': No such file"])
 
+    def test_the_others_do_not_look_for_each_other_at_a_first_host_that_refused(self):
+        lab = self.ssh(4)
+        folder = hosts.FOLDER / "gone" / "work"
+        folder.mkdir(parents=True)
+        lab["h1"].run(["mount", "-t", "tmpfs", "tmpfs", folder.parent])
+        starter = self.start("h4", "h1,h2,h3", "--nnodes", "2:3", "--rdzv-conf", "last_call_timeout=1", folder=folder, worker=["true"])
+        self.assertEqual(starter.wait(30), 0, starter.err())
+        self.assertIn("h1: error: cannot go to the folder", starter.err())
+
     def test_a_script_that_is_not_there(self):
         self.ssh(3)
         self.fails("h1,h2", worker=["no-such-script.py"], status=127, says=["h[12]: error: .*no-such-script.py"])
 
     def test_no_ssh_client(self):
         self.ssh(1)
-        self.fails("h1", ssh="no-such-client -v", count=1, status=127, says=["no-such-client: no such program in PATH"])
+        self.fails("h1", ssh="no-such-client -v", count=1, status=127, says=["no-such-client: no such program"])
 
     def test_enough_hosts_remain_without_the_one_that_cannot_be_reached(self):
         self.ssh(4)

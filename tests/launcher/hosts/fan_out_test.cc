@@ -9,6 +9,7 @@ namespace distrun::launcher {
 namespace {
 
 using std::chrono::seconds;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -50,17 +51,21 @@ class FanOutTest : public testing::Test {
   }
   // By itself, with that status, after the job had begun there.
   std::vector<std::string> ended(std::size_t host, int status) {
-    return step(HostEnded{host, status, true, status, {}});
+    return step(HostEnded{host, status, true, status, false, {}});
   }
   std::vector<std::string> lost(std::size_t host, int status = 255) {
-    return step(HostEnded{host, {}, false, status, {}});
+    return step(HostEnded{host, {}, false, status, false, {}});
   }
   std::vector<std::string> tick_after(Duration time) {
     now_ += time;
     return step(HostsTick{});
   }
+  std::vector<std::string> running(std::size_t host) { return step(HostRunning{host}); }
   void all_work(std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) greeted(i, "10.0.0." + std::to_string(i + 1));
+    for (std::size_t i = 0; i < count; ++i) {
+      greeted(i, "10.0.0." + std::to_string(i + 1));
+      running(i);
+    }
   }
 
   TimePoint now_{seconds(1000)};
@@ -70,9 +75,19 @@ class FanOutTest : public testing::Test {
 TEST_F(FanOutTest, TheFirstHostIsTheMeetingPlaceAtTheAddressOfItsConnection) {
   begin({"a", "b", "c"}, 3);
   EXPECT_THAT(greeted(1, "10.0.0.2"), IsEmpty());
-  EXPECT_THAT(greeted(0, "10.0.0.1"),
-              ElementsAre("order 0 10.0.0.1 20000", "order 1 10.0.0.1 20000"));
+  EXPECT_THAT(greeted(0, "10.0.0.1"), ElementsAre("order 0 10.0.0.1 20000"));
+  EXPECT_THAT(running(0), ElementsAre("order 1 10.0.0.1 20000"));
   EXPECT_THAT(greeted(2, "10.0.0.3"), ElementsAre("order 2 10.0.0.1 20000"));
+}
+
+TEST_F(FanOutTest, NobodyIsSentToAHostThatRefusedTheOrder) {
+  begin({"a", "b", "c"}, 2);
+  greeted(0, "10.0.0.1");
+  greeted(1, "10.0.0.2");
+  greeted(2, "10.0.0.3");
+  EXPECT_THAT(step(HostEnded{0, 126, false, 126, false, {}}),
+              ElementsAre("order 1 10.0.0.2 20000"));
+  EXPECT_THAT(running(1), ElementsAre("order 2 10.0.0.2 20000"));
 }
 
 TEST_F(FanOutTest, AllEndWellAndSoDoWe) {
@@ -86,15 +101,15 @@ TEST_F(FanOutTest, AllEndWellAndSoDoWe) {
 TEST_F(FanOutTest, AFirstHostThatIsThisMachineIsMetWhereAnotherHeardFromIt) {
   begin({"here", "b", "c"}, 3);
   EXPECT_THAT(greeted(0, "127.0.0.1", "127.0.0.1"), IsEmpty());
-  EXPECT_THAT(greeted(2, "10.0.0.3", "10.0.0.9"),
-              ElementsAre("order 0 10.0.0.9 20000", "order 2 10.0.0.9 20000"));
+  EXPECT_THAT(greeted(2, "10.0.0.3", "10.0.0.9"), ElementsAre("order 0 10.0.0.9 20000"));
+  EXPECT_THAT(running(0), ElementsAre("order 2 10.0.0.9 20000"));
 }
 
 TEST_F(FanOutTest, LoopbackWillDoIfAllAreThisMachine) {
   begin({"here", "there"}, 2);
   EXPECT_THAT(greeted(0, "::1", "::1"), IsEmpty());
-  EXPECT_THAT(greeted(1, "127.0.0.1", "127.0.0.1"),
-              ElementsAre("order 0 ::1 20000", "order 1 ::1 20000"));
+  EXPECT_THAT(greeted(1, "127.0.0.1", "127.0.0.1"), ElementsAre("order 0 ::1 20000"));
+  EXPECT_THAT(running(0), ElementsAre("order 1 ::1 20000"));
 }
 
 TEST_F(FanOutTest, WithoutAddressesOfAConnectionTheNameIsTheMeetingPlace) {
@@ -119,7 +134,7 @@ TEST_F(FanOutTest, AHostThatCannotBeReachedEndsAJobThatNeedsIt) {
   begin({"a", "b", "c"}, 3);
   all_work(2);
   const auto effects =
-      step(HostEnded{2, {}, false, 255, "ssh: connect to host c: Connection refused\n"});
+      step(HostEnded{2, {}, false, 255, false, "ssh: connect to host c: Connection refused\n"});
   EXPECT_THAT(effects,
               ElementsAre(HasSubstr("say c: ssh cannot start anything there: ssh: connect"),
                           "say 2 hosts of 3 left, and the job needs 3: it is stopped "
@@ -162,7 +177,7 @@ TEST_F(FanOutTest, AHostThatDoesNotAnswerIsGivenUp) {
 TEST_F(FanOutTest, AHostThatRefusesTheOrderEndsAJobThatNeedsIt) {
   begin({"a", "b"}, 2);
   all_work(2);
-  EXPECT_THAT(step(HostEnded{1, 127, false, 127, {}}),
+  EXPECT_THAT(step(HostEnded{1, 127, false, 127, false, {}}),
               ElementsAre(HasSubstr("1 host of 2 left"), "signal 0 15"));
   EXPECT_THAT(ended(0, 143), ElementsAre("finish 127"));
 }
@@ -202,8 +217,7 @@ TEST_F(FanOutTest, TheOthersHaveTheirGraceAfterTheJobFailed) {
 
 TEST_F(FanOutTest, AStopIsPassedOnAndItsStatusIsOurs) {
   begin({"a", "b", "c"}, 3);
-  greeted(0);
-  greeted(1);
+  all_work(2);
   EXPECT_THAT(step(HostsStop{SIGINT}), ElementsAre("signal 0 2", "signal 1 2", "hang up 2"));
   ended(0, 130);
   ended(1, 130);
@@ -252,8 +266,30 @@ TEST_F(FanOutTest, AJobThatSucceededBeforeAHostWasLostHasSucceeded) {
   begin({"a", "b"}, 2);
   all_work(2);
   ended(0, 0);
+  EXPECT_THAT(lost(1), Contains("finish 0"));
+}
+
+TEST_F(FanOutTest, SshsStatusIsTheHostsIfItsLastWordIsMissing) {
+  begin({"a", "b"}, 2);
+  all_work(2);
+  EXPECT_THAT(lost(0, 0), IsEmpty());
+  EXPECT_THAT(lost(1, 0), ElementsAre("finish 0"));
+}
+
+TEST_F(FanOutTest, AnSshThatWasKilledTellsNothing) {
+  begin({"a", "b"}, 1);
+  all_work(2);
+  EXPECT_THAT(step(HostEnded{0, {}, true, 137, true, {}}),
+              ElementsAre("say a: the connection is lost; ssh ended with status 137"));
+}
+
+TEST_F(FanOutTest, AfterALostHostTheOthersStillHaveTheirGrace) {
+  begin({"a", "b", "c"}, 2);
+  all_work(3);
   lost(1);
-  EXPECT_TRUE(core_->finished());
+  EXPECT_THAT(ended(0, 13), IsEmpty());
+  EXPECT_EQ(core_->next_deadline(), now_ + seconds(30) + FanOut::kFarewell);
+  EXPECT_THAT(ended(2, 13), ElementsAre("finish 13"));
 }
 
 TEST(HostTrouble, SaysWhatSshSaidAndWhatToDo) {
@@ -274,6 +310,7 @@ TEST(HostTrouble, SaysWhatSshSaidAndWhatToDo) {
               HasSubstr("another version"));
   EXPECT_EQ(explain_host_trouble("h1", 127, "").status, 127);
   EXPECT_EQ(explain_host_trouble("h1", 255, "").status, 71);
+  EXPECT_EQ(explain_host_trouble("h1", 71, "cannot make a pipe for ssh").status, 71);
 }
 
 }  // namespace

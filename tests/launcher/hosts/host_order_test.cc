@@ -93,7 +93,7 @@ TEST(HostOrder, HasALimit) {
 
 TEST(HostLine, AGreetingTellsWhoAndWhere) {
   const Greeting greeting{"0.1.0", "10.0.0.2", "fe80::1%eth0", 20123};
-  const auto word = parse_host_line(to_line(greeting), "");
+  const auto word = parse_host_line(to_line(greeting), "").word;
   ASSERT_TRUE(word);
   EXPECT_EQ(word->kind, HostWord::Kind::greeting);
   EXPECT_EQ(word->greeting, greeting);
@@ -106,7 +106,7 @@ TEST(HostLine, WhatIsNotKnownOfAConnectionIsEmpty) {
   EXPECT_EQ(parse_host_line("\x1e"
                             "distrun 1 0.1.0 - - 5\n",
                             "")
-                ->greeting,
+                .word->greeting,
             (Greeting{"0.1.0", "", "", 5}));
 }
 
@@ -114,7 +114,7 @@ TEST(HostLine, AnotherProtocolIsAnotherVersion) {
   EXPECT_EQ(parse_host_line("\x1e"
                             "distrun 2 7.0 what ever\n",
                             "")
-                ->greeting.version,
+                .word->greeting.version,
             "7.0 (protocol 2)");
 }
 
@@ -126,23 +126,31 @@ TEST(HostLine, SshSaysWhereTheConnectionIs) {
 
 TEST(HostLine, OwnWordsCarryTheMarkAndKeepTheirText) {
   EXPECT_EQ(marked("m", "report", "a\n\nb\n"), "\x1em report a\n\x1em report \n\x1em report b\n");
-  const auto word = parse_host_line("\x1em report  a b\n", "m");
+  const auto word = parse_host_line("\x1em report  a b\n", "m").word;
   ASSERT_TRUE(word);
   EXPECT_EQ(word->kind, HostWord::Kind::report);
   EXPECT_EQ(word->text, " a b");
-  EXPECT_EQ(parse_host_line("\x1em end 137\n", "m")->status, 137);
+  EXPECT_EQ(parse_host_line("\x1em end 137\n", "m").word->status, 137);
+}
+
+TEST(HostLine, AWordMayFollowAWorkersLineThatHasNoEnd) {
+  const HostLine line = parse_host_line("50 %\x1e!\x1em end 0\n", "m");
+  EXPECT_EQ(line.workers, "50 %\x1e!");
+  ASSERT_TRUE(line.word);
+  EXPECT_EQ(line.word->kind, HostWord::Kind::end);
+  EXPECT_EQ(parse_host_line("50 %\n", "m").workers, "50 %\n");
 }
 
 TEST(HostLine, AWorkerThatDoesNotKnowTheMarkCannotSpeakForDistrun) {
   for (const char* line : {"\x1em end 0\n", "\x1e end 0\n", "\x1e\n", "end 0\n", "\n", ""}) {
-    EXPECT_FALSE(parse_host_line(line, "other")) << line;
+    EXPECT_FALSE(parse_host_line(line, "other").word) << line;
   }
-  EXPECT_FALSE(parse_host_line("\x1e end 0\n", ""));
+  EXPECT_FALSE(parse_host_line("\x1e end 0\n", "").word);
 }
 
 TEST(HostLine, AnEndNeedsAStatus) {
   for (const char* line : {"\x1em end\n", "\x1em end x\n", "\x1em end 256\n", "\x1em end -1\n"}) {
-    EXPECT_FALSE(parse_host_line(line, "m")) << line;
+    EXPECT_FALSE(parse_host_line(line, "m").word) << line;
   }
 }
 

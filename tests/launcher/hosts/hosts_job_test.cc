@@ -38,10 +38,11 @@ TEST(HostsJob, EachHostIsToldItsRankItsWorkersAndTheJob) {
   ASSERT_TRUE(job);
   EXPECT_THAT(job->orders[0].arguments,
               ElementsAre("--max-restarts=3", "--redirects=3", "--nnodes=2:2", "--rdzv-id=fresh",
-                          "--node-rank=0", "--", "x.py", "--lr", "a b"));
+                          "--shutdown-timeout=30", "--node-rank=0", "--", "x.py", "--lr", "a b"));
   EXPECT_THAT(job->orders[1].arguments,
               ElementsAre("--max-restarts=3", "--redirects=3", "--nnodes=2:2", "--rdzv-id=fresh",
-                          "--nproc-per-node=8", "--node-rank=1", "--", "x.py", "--lr", "a b"));
+                          "--shutdown-timeout=30", "--nproc-per-node=8", "--node-rank=1", "--",
+                          "x.py", "--lr", "a b"));
   EXPECT_EQ(job->orders[1].name, "b");
   EXPECT_EQ(job->orders[1].folder, "/work here");
   EXPECT_THAT(job->plan.names, ElementsAre("a", "ann@b"));

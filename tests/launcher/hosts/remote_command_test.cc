@@ -74,6 +74,7 @@ TEST(RemoteCommand, OneThatIsNamedIsTheOnlyOne) {
   EXPECT_EQ(remote_command("/opt/d/distrun", "/my dir/distrun"),
             "exec '/my dir/distrun' --from-stdin");
   EXPECT_EQ(said_by_sh(remote_command("/nowhere", "echo")), "--from-stdin\n");
+  EXPECT_EQ(remote_command("", "~/my bin/distrun"), "exec \"$HOME\"'/my bin/distrun' --from-stdin");
 }
 
 TEST(SshArguments, TheUsersOwnOptionsComeFirstAndNothingBehindTheHostIsOne) {
