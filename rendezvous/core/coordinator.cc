@@ -1,6 +1,7 @@
 #include "rendezvous/core/coordinator.h"
 
 #include "rendezvous/core/terms.h"
+#include "rendezvous/core/words.h"
 #include "runtime/base/check.h"
 
 #include <algorithm>
@@ -8,13 +9,6 @@
 
 namespace distrun::rendezvous {
 namespace {
-
-Refused refuse(RefusalCode code, std::string why) {
-  Refused refused;
-  refused.code = code;
-  refused.why = std::move(why);
-  return refused;
-}
 
 // Whether a job can begin anew under this one's name, by a node that had no place in it.  With
 // distrund: whoever is still here has been told of its end; or nobody is here, and no round ever

@@ -27,7 +27,8 @@
 // Time is the caller's monotonic clock.  A coordinator that was itself paused does not take the
 // silence of that time for theirs.
 //
-// Pure: no socket, clock or log.  Not thread-safe; one owner.
+// Pure: no socket, clock or log.  Not thread-safe; one owner.  In files: rendezvous.cc (how a round
+// goes), _admission (who may come in), _seal (a round begins), _quorum.
 #pragma once
 
 #include "rendezvous/core/happening.h"
@@ -219,6 +220,9 @@ class Rendezvous {
     std::set<NodeId> nodes;  // those that were here when the newer round was sealed
   };
   using Members = std::map<SessionId, Member>;  // in order of arrival
+  // Epochs of one takeover differ by the successor's index; the last is for one that is none.
+  static constexpr int kEpochs = kMaxSuccessors + 1;
+  static constexpr int kNoSuccessor = kEpochs - 1;
 
   void on(const Received& event);
   void on(const Closed& event);

@@ -55,4 +55,8 @@ std::string terms_difference(const Terms& here, const Terms& job) {
   return text;
 }
 
+RestartBudget::Limits budget_limits(const Terms& terms) {
+  return {terms.max_restarts, terms.restart_window};
+}
+
 }  // namespace distrun::rendezvous
