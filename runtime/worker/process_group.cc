@@ -378,6 +378,9 @@ std::unique_ptr<ProcessGroup> init_process_group(std::string_view backend,
     store = std::make_shared<PrefixStore>(prefix, store->clone());
     meet(*store, me, deadline);
     transport = connect(*store, me, options.local_address, deadline);
+    // A rank that left while others still connect would look to them like a broken network.
+    PrefixStore connected("connected", store->clone());
+    meet(connected, me, deadline);
   }
   return std::make_unique<ProcessGroup>(std::make_unique<ProcessGroup::Impl>(
       std::string(backend), std::move(me), std::move(transport), std::move(store)));

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <csignal>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -177,10 +178,19 @@ class GlooTransport final : public Transport {
   AlarmClock alarm_;
 };
 
+// Gloo writes to a peer that may be gone, in the caller's thread and in its own, and takes no care
+// of the signal: it would end this process, whose error says which rank left.
+void ignore_broken_pipes() {
+  struct sigaction now {};
+  const bool untouched = ::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL;
+  if (untouched) ::signal(SIGPIPE, SIG_IGN);
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> connect_gloo(Store& store, int rank, int size,
                                         const GlooAddress& address, TimePoint deadline) {
+  ignore_broken_pipes();
   gloo::transport::tcp::attr attributes;
   attributes.iface = address.interface;
   attributes.hostname = address.address;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <csignal>
 #include <functional>
 #include <numeric>
 #include <thread>
@@ -210,6 +211,22 @@ TEST(ProcessGroup, ARankWhoseRankZeroDoesNotComeNamesIt) {
       EXPECT_EQ(error.peer_rank(), 0);
     }
   });
+}
+
+TEST(ProcessGroup, APeerThatIsGoneDoesNotEndThisProcessBySignal) {
+  struct Restore {
+    ~Restore() { ::signal(SIGPIPE, SIG_DFL); }
+  } restore;
+  const auto after_init = [](void (*before)(int)) {
+    ::signal(SIGPIPE, before);
+    as_ranks(2, [](ProcessGroup&) {});
+    struct sigaction now {};
+    ::sigaction(SIGPIPE, nullptr, &now);
+    return now.sa_handler;
+  };
+  EXPECT_EQ(after_init(SIG_DFL), SIG_IGN);
+  const auto own = +[](int) {};
+  EXPECT_EQ(after_init(own), own) << "a handler of the program's own stays";
 }
 
 TEST(ProcessGroup, AnExceptionOnOneRankReleasesTheOthersAndSaysWhoLeft) {
