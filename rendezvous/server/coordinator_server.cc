@@ -283,7 +283,10 @@ void CoordinatorServer::Impl::run_inbox() {
 void CoordinatorServer::Impl::carry_out(const Effect& effect) {
   const auto* save = std::get_if<Save>(&effect);
   const bool waits = save != nullptr && options_.save_async;
-  if (held_.empty() && !waits) return std::visit([this](const auto& e) { apply(e); }, effect);
+  // What is kept is kept in the order of its decisions: a Forget overtakes no Save, and no Save of
+  // the job's next run overtakes it.  Nobody hears of one, so it waits for nothing.
+  if ((held_.empty() && !waits) || std::holds_alternative<Forget>(effect))
+    return std::visit([this](const auto& e) { apply(e); }, effect);
   held_.emplace_back(effect, now_);
   if (!waits) return;
   options_.save_async(*save->record, [weak = weak_from_this()] {

@@ -54,8 +54,9 @@ struct CoordinatorServerOptions {
   std::function<Result<void>(const Record& record)> save{};
   std::function<Result<void>(const std::string& job)> forget{};
   // Instead of `save`, for what is durable only a while later: calls `saved` then, once, in the
-  // order of the calls, and not from within.  What follows the record waits for it; the core hears
-  // on meanwhile.  Whoever keeps it for good without an answer must close the server.
+  // order of the calls, and not from within.  What follows the record waits for it, but for
+  // `forget`, which comes in its place among the calls; the core hears on meanwhile.  Whoever keeps
+  // it for good without an answer must close the server.
   std::function<void(const Record& record, std::function<void()> saved)> save_async{};
   // Asked before the core hears of an event and before what waited is carried out.  False: neither
   // happens, nor is made up for later; the server is about to be closed.

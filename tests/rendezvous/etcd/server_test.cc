@@ -35,7 +35,12 @@ class LateServer : public testing::Test {
   LateServer() : work_(io_.get_executor()) {
     CoordinatorServerOptions options;
     options.save_async = [this](const Record& record, std::function<void()> saved) {
+      kept_ += " save:" + record.job;
       records_.push_back({record.job, std::move(saved)});
+    };
+    options.forget = [this](const std::string& job) -> Result<void> {
+      kept_ += " forget:" + job;
+      return {};
     };
     options.may_act = [this](TimePoint) { return acts_.load(); };
     server_ = std::move(*CoordinatorServer::listen(io_, std::move(options)));
@@ -65,10 +70,17 @@ class LateServer : public testing::Test {
     }
     return false;
   }
-  bool waits_now() {
-    bool found = false;
-    on_thread([&] { found = !records_.empty(); });
-    return found;
+  bool waits_now() { return waiting() > 0; }
+  std::size_t waiting() {
+    std::size_t records = 0;
+    on_thread([&] { records = records_.size(); });
+    return records;
+  }
+  bool wait(std::size_t records) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+    while (waiting() != records)
+      if (std::chrono::steady_clock::now() > deadline) return false;
+    return true;
   }
   void make_durable() {
     on_thread([this] {
@@ -76,6 +88,12 @@ class LateServer : public testing::Test {
       records_.pop_front();
       saved();
     });
+  }
+  // What was asked to be kept since the last look, in that order.
+  std::string asked_to_keep() {
+    std::string order;
+    on_thread([&] { order = std::exchange(kept_, {}); });
+    return order;
   }
   void stop() {
     on_thread([this] { server_.reset(); });
@@ -88,6 +106,7 @@ class LateServer : public testing::Test {
   boost::asio::io_context io_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
   std::deque<std::pair<std::string, std::function<void()>>> records_;
+  std::string kept_;
   std::unique_ptr<CoordinatorServer> server_;
   std::thread thread_;
 };
@@ -146,6 +165,30 @@ TEST_F(LateServer, WhoMayNotActAnyMoreDoesNotTellWhatItDecidedBefore) {
   make_durable();
   stop();
   EXPECT_FALSE(listening.is_welcome());
+}
+
+TEST_F(LateServer, AnEndedJobIsForgottenBeforeItsNextRunIsKeptAlsoWhileAnothersRecordWaits) {
+  StubAgent ended(port_, join_of("train", "host-a", 1));
+  ASSERT_TRUE(waits("train"));
+  make_durable();
+  const auto welcome = ended.await<Welcome>();
+  ASSERT_TRUE(welcome);
+  Outcome done;
+  done.round = welcome->round;
+  done.result = RoundResult::succeeded;
+  ended.say(Ended{done, 0});
+  ASSERT_TRUE(waits("train"));
+  make_durable();
+  ASSERT_TRUE(ended.await<Over>());
+  StubAgent other(port_, join_of("other", "host-b", 1));
+  ASSERT_TRUE(waits("other"));
+  asked_to_keep();
+  StubAgent anew(port_, join_of("train", "host-c", 1));
+  ASSERT_TRUE(wait(2));
+  make_durable();
+  make_durable();
+  ASSERT_TRUE(anew.await<Welcome>());
+  EXPECT_EQ(asked_to_keep(), " forget:train save:train");
 }
 
 // ---- standing by -------------------------------------------------------------------------------
