@@ -67,8 +67,12 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
   // Between the core and the world.
   void feed(Event event);
   void run_inbox();
-  bool may_act() const { return !options_.may_act || options_.may_act(Clock::now()); }
+  bool may_act() const {
+    return !overfull_ && (!options_.may_act || options_.may_act(Clock::now()));
+  }
   void carry_out(const Effect& effect);
+  bool ping_at_once(const Effect& effect);
+  void hold(const Effect& effect);
   void on_saved();
   void release();
   void apply(const Send& send);
@@ -89,12 +93,17 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
   std::uint64_t last_connection_ = 0;
   std::unordered_map<std::uint64_t, std::shared_ptr<Connection>> connections_;  // not the store's
   int last_session_ = 0;
-  std::unordered_map<int, std::shared_ptr<AgentSession>> agents_;
+  struct Agent {
+    std::shared_ptr<AgentSession> session;
+    std::optional<Fence> told;  // the last round that it heard of
+  };
+  std::unordered_map<int, Agent> agents_;
   std::deque<Event> inbox_;
   bool busy_ = false;
   // From a record that is not durable yet on: what follows it, with the time of its event.
   std::deque<std::pair<Effect, TimePoint>> held_;
   int saved_ = 0;  // so many of the records in held_ are durable
+  bool overfull_ = false;
   std::optional<TimePoint> armed_for_;
   bool closed_ = false;
   bool reports_address_ = false;
@@ -123,7 +132,7 @@ void CoordinatorServer::Impl::close() {
   inbox_.clear();
   held_.clear();
   auto agents = std::move(agents_);
-  for (const auto& [id, session] : agents) session->close();
+  for (const auto& [id, agent] : agents) agent.session->close();
   auto connections = std::move(connections_);
   for (const auto& [id, connection] : connections) connection->close();
   store_.close_all();
@@ -220,7 +229,7 @@ void CoordinatorServer::Impl::begin_agent(const std::shared_ptr<Connection>& con
                                     self->agents_.erase(id);
                                     self->feed(Closed{SessionId(id)});
                                   }});
-  agents_.emplace(id, session);
+  agents_.emplace(id, Agent{session, std::nullopt});
   report_address(*connection);
   session->start(first);
 }
@@ -287,11 +296,33 @@ void CoordinatorServer::Impl::carry_out(const Effect& effect) {
   // the job's next run overtakes it.  Nobody hears of one, so it waits for nothing.
   if ((held_.empty() && !waits) || std::holds_alternative<Forget>(effect))
     return std::visit([this](const auto& e) { apply(e); }, effect);
-  held_.emplace_back(effect, now_);
+  if (ping_at_once(effect)) return;
+  hold(effect);
   if (!waits) return;
   options_.save_async(*save->record, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->on_saved();
   });
+}
+
+// A member that is not pinged would be lost, whosever record takes so long.  But it may not hear of
+// a round that is not durable.
+bool CoordinatorServer::Impl::ping_at_once(const Effect& effect) {
+  const auto* send = std::get_if<Send>(&effect);
+  const Ping* ping = send == nullptr ? nullptr : std::get_if<Ping>(&send->message);
+  if (ping == nullptr) return false;
+  const auto found = agents_.find(send->session.value);
+  if (found == agents_.end()) return true;
+  if (!found->second.told) return false;  // it is new here
+  Ping safe = *ping;
+  safe.last = *found->second.told;
+  apply(Send{send->session, safe});
+  return true;
+}
+
+void CoordinatorServer::Impl::hold(const Effect& effect) {
+  held_.emplace_back(effect, now_);
+  if (held_.size() <= options_.max_held || std::exchange(overfull_, true)) return;
+  if (options_.on_overfull) options_.on_overfull();
 }
 
 void CoordinatorServer::Impl::on_saved() {
@@ -322,14 +353,17 @@ void CoordinatorServer::Impl::release() {
 void CoordinatorServer::Impl::apply(const Send& send) {
   const auto found = agents_.find(send.session.value);
   if (found == agents_.end()) return;  // gone: the core will hear of it
-  const auto session = found->second;
+  if (const auto* ping = std::get_if<Ping>(&send.message)) found->second.told = ping->last;
+  if (const auto* welcome = std::get_if<Welcome>(&send.message))
+    found->second.told = welcome->round;
+  const auto session = found->second.session;
   session->send(send.message);
 }
 
 void CoordinatorServer::Impl::apply(const Drop& drop) {
   const auto found = agents_.find(drop.session.value);
   if (found == agents_.end()) return;
-  const auto session = found->second;
+  const auto session = found->second.session;
   agents_.erase(found);
   session->drop();
 }

@@ -55,9 +55,14 @@ struct CoordinatorServerOptions {
   std::function<Result<void>(const std::string& job)> forget{};
   // Instead of `save`, for what is durable only a while later: calls `saved` then, once, in the
   // order of the calls, and not from within.  What follows the record waits for it, but for
-  // `forget`, which comes in its place among the calls; the core hears on meanwhile.  Whoever keeps
-  // it for good without an answer must close the server.
+  // `forget`, which comes in its place among the calls, and for pings, which then name the last
+  // round that is durable; the core hears on meanwhile.  Whoever keeps it for good without an
+  // answer must close the server.
   std::function<void(const Record& record, std::function<void()> saved)> save_async{};
+  // Of what so waits.  Past that, on_overfull is called once, not to close the server from within,
+  // and nothing is heard or told any more: the server is of no use.
+  std::size_t max_held = 500'000;  // a round of the largest job is 65,536
+  std::function<void()> on_overfull{};
   // Asked before the core hears of an event and before what waited is carried out.  False: neither
   // happens, nor is made up for later; the server is about to be closed.
   std::function<bool(TimePoint now)> may_act{};

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <deque>
 #include <functional>
 #include <future>
@@ -43,6 +44,8 @@ class LateServer : public testing::Test {
       return {};
     };
     options.may_act = [this](TimePoint) { return acts_.load(); };
+    options.max_held = kMaxHeld;
+    options.on_overfull = [this] { ++overfull_; };
     server_ = std::move(*CoordinatorServer::listen(io_, std::move(options)));
     port_ = server_->port();
     thread_ = std::thread([this] { io_.run(); });
@@ -99,7 +102,9 @@ class LateServer : public testing::Test {
     on_thread([this] { server_.reset(); });
   }
 
+  static constexpr std::size_t kMaxHeld = 200;
   std::atomic<bool> acts_ = true;
+  std::atomic<int> overfull_ = 0;
   std::uint16_t port_ = 0;
 
  private:
@@ -124,6 +129,27 @@ class Listening {
  private:
   std::future<std::optional<Welcome>> welcome_;
 };
+
+// Of an agent that has heard something before: the next message, if it is a ping; and answers it.
+std::optional<Ping> next_ping(StubAgent& agent) {
+  std::size_t size = 0;
+  for (const char byte : agent.socket().receive(kFrameHeaderBytes))
+    size = size << 8U | static_cast<unsigned char>(byte);
+  const auto message = decode_coordinator_message(agent.socket().receive(size));
+  const Ping* const ping = message ? std::get_if<Ping>(&*message) : nullptr;
+  if (ping == nullptr) return std::nullopt;
+  agent.say(Pong{ping->number});
+  return *ping;
+}
+
+// Pinged often, and lost after not being heard for a second.
+Join impatient(const std::string& job) {
+  Join join = join_of(job, "host-a", 1);
+  join.terms.beat = milliseconds(50);
+  join.terms.beats_missed = 20;
+  join.terms.max_restarts = 1;
+  return join;
+}
 
 TEST_F(LateServer, NobodyHearsOfARoundBeforeItIsDurable) {
   StubAgent agent(port_, join_of("train", "host-a", 1));
@@ -189,6 +215,52 @@ TEST_F(LateServer, AnEndedJobIsForgottenBeforeItsNextRunIsKeptAlsoWhileAnothersR
   make_durable();
   ASSERT_TRUE(anew.await<Welcome>());
   EXPECT_EQ(asked_to_keep(), " forget:train save:train");
+}
+
+TEST_F(LateServer, PingsDoNotWaitForAnotherJobsRecord) {
+  StubAgent member(port_, impatient("train"));
+  ASSERT_TRUE(waits("train"));
+  make_durable();
+  ASSERT_TRUE(member.await<Welcome>());
+  ASSERT_TRUE(next_ping(member));
+  StubAgent other(port_, join_of("other", "host-b", 1));
+  ASSERT_TRUE(waits("other"));
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(next_ping(member)) << "after " << i;  // 1.5 s
+  EXPECT_TRUE(waits_now());
+}
+
+TEST_F(LateServer, APingNamesNoRoundThatIsNotDurable) {
+  StubAgent member(port_, impatient("train"));
+  ASSERT_TRUE(waits("train"));
+  make_durable();
+  const auto first = member.await<Welcome>();
+  ASSERT_TRUE(first);
+  Outcome stopped;
+  stopped.round = first->round;
+  member.say(Ended{stopped, 40'002});
+  ASSERT_TRUE(waits("train"));
+  for (int i = 0; i < 30; ++i) {
+    const auto ping = next_ping(member);
+    ASSERT_TRUE(ping) << "after " << i;
+    EXPECT_EQ(ping->last, first->round);
+  }
+  make_durable();
+  const auto second = member.await<Welcome>();
+  ASSERT_TRUE(second);
+  EXPECT_EQ(next_ping(member)->last, second->round);
+}
+
+TEST_F(LateServer, WhatWaitsHasALimitAndPastItNothingIsDecided) {
+  std::deque<StubAgent> agents;
+  for (int i = 0; overfull_ == 0 && i < 1000; ++i)
+    agents.emplace_back(port_, join_of("job-" + std::to_string(i), "host-a", 1));
+  EXPECT_EQ(overfull_, 1);
+  const std::size_t records = waiting();
+  EXPECT_LT(records, kMaxHeld);
+  make_durable();
+  EXPECT_EQ(waiting(), records - 1);
+  stop();
+  EXPECT_FALSE(agents.front().await<Welcome>());
 }
 
 // ---- standing by -------------------------------------------------------------------------------
