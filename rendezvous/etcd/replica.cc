@@ -20,9 +20,6 @@ namespace asio = boost::asio;
 
 namespace {
 
-// For one transaction, all tries together; then it is asked for again, while this replica leads.
-constexpr Duration kKeepWithin = std::chrono::milliseconds(1500);
-
 std::string fresh_id() {
   std::random_device random;
   char name[256] = "host";
@@ -242,6 +239,12 @@ CoordinatorServerOptions Replica::server_options(std::vector<Record> records) {
     forget(job);
     return {};
   };
+  server.on_overfull = [this] {
+    later([this, tenure = tenure_] {
+      if (tenure == tenure_)
+        feed(leader::Disowned{"more waits to be kept in etcd than this process can hold"});
+    });
+  };
   server.may_act = [this](TimePoint now) { return leader_->acts(now); };
   return server;
 }
@@ -263,17 +266,18 @@ void Replica::save(const Record& record, std::function<void()> saved) {
 
 void Replica::pump() {
   if (!store_) return;
-  if (const auto transaction = store_->next()) ask_to_keep(*transaction);
+  if (const auto transaction = store_->next(Clock::now())) ask_to_keep(*transaction);
 }
 
 void Replica::ask_to_keep(const Transaction& transaction) {
-  client_->ask(transaction, kKeepWithin, [this, tenure = tenure_](const Answer& answer) {
-    if (tenure == tenure_ && store_) on_kept(answer);
-  });
+  client_->ask(transaction, store_->time_left(Clock::now()),
+               [this, tenure = tenure_](const Answer& answer) {
+                 if (tenure == tenure_ && store_) on_kept(answer);
+               });
 }
 
 void Replica::on_kept(const Answer& answer) {
-  const EtcdStore::Verdict verdict = store_->answered(answer);
+  const EtcdStore::Verdict verdict = store_->answered(answer, Clock::now());
   if (const auto* kept = std::get_if<EtcdStore::Kept>(&verdict)) {
     said_.clear();
     while (store_ && !saving_.empty() && saving_.front().ticket <= kept->upto) {

@@ -3,7 +3,6 @@
 #include "runtime/base/check.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 namespace distrun::rendezvous::etcd {
@@ -24,44 +23,51 @@ EtcdStore::Ticket EtcdStore::forget(const std::string& job) {
 }
 
 EtcdStore::Ticket EtcdStore::add(std::string key, std::optional<std::string> value) {
-  queue_.push_back({std::move(key), std::move(value), ++last_ticket_});
+  ++last_ticket_;
+  const auto waits = std::find_if(queue_.begin(), queue_.end(),
+                                  [&](const Queued& queued) { return queued.key == key; });
+  if (waits != queue_.end()) {
+    waits->value = std::move(value);
+  } else {
+    queue_.push_back({std::move(key), std::move(value), last_ticket_});
+  }
   return last_ticket_;
 }
 
-std::optional<Transaction> EtcdStore::next() {
+std::optional<Transaction> EtcdStore::next(TimePoint now) {
   if (current_ || queue_.empty()) return std::nullopt;
-  std::map<std::string, std::optional<std::string>> last;  // etcd takes each key once
-  std::size_t bytes = 0;
-  while (!queue_.empty() && last.size() < kMaxChanges) {
-    Queued& front = queue_.front();
-    bytes += front.key.size() + (front.value ? front.value->size() : 0);
-    if (!last.empty() && bytes > kMaxTransactionBytes) break;
-    current_upto_ = front.ticket;
-    last[std::move(front.key)] = std::move(front.value);
-    queue_.pop_front();
-  }
   Transaction transaction;
   transaction.conditions.emplace_back(CreatedAt{keys_.leader(), revision_});
   transaction.conditions.emplace_back(HasValue{keys_.sequence(), sequence_text(lease_, number_)});
   transaction.changes.emplace_back(
       Put{keys_.sequence(), sequence_text(lease_, number_ + 1), lease_});
-  for (auto& [key, value] : last) {
-    if (value) {
-      transaction.changes.emplace_back(Put{key, std::move(*value), LeaseId(0)});
+  std::size_t bytes = 0;
+  for (std::size_t taken = 0; !queue_.empty() && taken < kMaxChanges; ++taken) {
+    Queued& front = queue_.front();
+    bytes += front.key.size() + (front.value ? front.value->size() : 0);
+    if (taken > 0 && bytes > kMaxTransactionBytes) break;
+    if (front.value) {
+      transaction.changes.emplace_back(
+          Put{std::move(front.key), std::move(*front.value), LeaseId(0)});
     } else {
-      transaction.changes.emplace_back(Delete{key});
+      transaction.changes.emplace_back(Delete{std::move(front.key)});
     }
+    queue_.pop_front();
   }
+  // A newer change of a job that goes now may have a higher ticket: it is kept no later than said.
+  current_upto_ = queue_.empty() ? last_ticket_ : queue_.front().ticket - 1;
+  keep_by_ = now + kKeepWithin;
   transaction.otherwise = {keys_.leader(), keys_.sequence()};
   current_ = transaction;
   return transaction;
 }
 
-EtcdStore::Verdict EtcdStore::answered(const Answer& answer) {
+EtcdStore::Verdict EtcdStore::answered(const Answer& answer, TimePoint now) {
   DISTRUN_CHECK(current_.has_value());
   if (const auto* failed = std::get_if<Failed>(&answer)) {
     if (failed->refused) return Disowned{failed->why};
-    return Again{failed->why};
+    if (now < keep_by_) return Again{failed->why};
+    return Disowned{"etcd has kept nothing for " + duration_text(kKeepWithin) + ": " + failed->why};
   }
   const auto* done = std::get_if<Transacted>(&answer);
   DISTRUN_CHECK(done != nullptr);

@@ -1,10 +1,11 @@
 // EtcdStore: what a leader keeps in etcd, as a queue of changes that become transactions.
 //
 //   const auto ticket = store.save("train", text);
-//   if (auto transaction = store.next()) …ask etcd…
-//   store.answered(answer) → kept: all tickets up to that one are durable
-//                            again: ask the same once more
-//                            disowned: another leads; nothing may be done any more
+//   if (auto transaction = store.next(now)) …ask etcd…
+//   store.answered(answer, now) → kept: all tickets up to that one are durable
+//                                 again: ask the same once more
+//                                 disowned: another leads, or etcd keeps nothing; nothing may be
+//                                 done any more
 //
 // Each transaction is guarded twice.  By the leader's key: only who holds it writes.  And by a
 // sequence number that each transaction raises by one: a try that was not answered may be carried
@@ -13,14 +14,18 @@
 // carried out before.
 //
 // One transaction is on its way at a time; what comes meanwhile goes with the next, of each job
-// only the last.
+// only the last.  One that is not carried out within about a lease's time ends the leadership: etcd
+// may confirm keep-alives and yet take no writes (it is full, or its disk hangs), and a leader
+// whose decisions nobody hears is none.
 //
 // Pure, as EtcdLeader is.
 #pragma once
 
 #include "rendezvous/etcd/core/keys.h"
 #include "rendezvous/etcd/core/requests.h"
+#include "runtime/base/time.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -33,6 +38,8 @@ namespace distrun::rendezvous::etcd {
 // etcd takes 128 changes, and 1.5 MiB.
 inline constexpr std::size_t kMaxChanges = 100;
 inline constexpr std::size_t kMaxTransactionBytes = 1024UL * 1024;
+// From next() on, all tries together.
+inline constexpr Duration kKeepWithin = std::chrono::seconds(2);
 
 std::string sequence_text(LeaseId lease, std::uint64_t number);
 
@@ -56,17 +63,20 @@ class EtcdStore {
   Ticket save(const std::string& job, std::string record);
   Ticket forget(const std::string& job);
   // The transaction to ask for now; nullopt: one is on its way, or there is nothing to keep.
-  std::optional<Transaction> next();
+  std::optional<Transaction> next(TimePoint now);
   // REQUIRES: a transaction is on its way.  After Again it still is: ask for it once more.
-  Verdict answered(const Answer& answer);
+  Verdict answered(const Answer& answer, TimePoint now);
   const Transaction& on_its_way() const { return *current_; }
+  // For that.
+  Duration time_left(TimePoint now) const { return keep_by_ - now; }
   bool idle() const { return !current_ && queue_.empty(); }
+  std::size_t queued() const { return queue_.size(); }  // not more than there are jobs
 
  private:
   struct Queued {
     std::string key;
     std::optional<std::string> value;  // nullopt: forget
-    Ticket ticket = 0;
+    Ticket ticket = 0;                 // of the first change that it stands for
   };
   Ticket add(std::string key, std::optional<std::string> value);
   Verdict judge(const Transacted& done);
@@ -79,6 +89,7 @@ class EtcdStore {
   std::deque<Queued> queue_;
   std::optional<Transaction> current_;
   Ticket current_upto_ = 0;
+  TimePoint keep_by_{};  // current_
 };
 
 }  // namespace distrun::rendezvous::etcd

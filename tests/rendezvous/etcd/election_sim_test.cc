@@ -23,6 +23,7 @@ TEST(EtcdElectionSim, WhatIsToldWasWrittenByTheOnlyOneThatLed) {
     sum.decided += world.tally().decided;
     sum.late_tries += world.tally().late_tries;
     sum.pauses += world.tally().pauses;
+    sum.unkept += world.tally().unkept;
   }
   // Else it would be easy.
   EXPECT_GT(sum.led, 3 * static_cast<int>(kSeeds));
@@ -30,6 +31,7 @@ TEST(EtcdElectionSim, WhatIsToldWasWrittenByTheOnlyOneThatLed) {
   EXPECT_GT(sum.decided, sum.told) << "no decision was ever lost";
   EXPECT_GT(sum.late_tries, static_cast<int>(kSeeds));
   EXPECT_GT(sum.pauses, static_cast<int>(kSeeds));
+  EXPECT_GT(sum.unkept, 0);
 }
 
 TEST(EtcdElectionSim, TheSameSeedIsTheSameRun) {
@@ -56,7 +58,8 @@ INSTANTIATE_TEST_SUITE_P(
     All, EtcdElectionFlaw,
     testing::Values(Flaw::tells_before_it_is_kept, Flaw::does_not_ask_before_it_tells,
                     Flaw::writes_without_the_key, Flaw::writes_without_the_sequence,
-                    Flaw::a_pause_stops_its_clock, Flaw::keeps_on_after_a_failed_guard));
+                    Flaw::a_pause_stops_its_clock, Flaw::keeps_on_after_a_failed_guard,
+                    Flaw::asks_for_ever_to_keep));
 
 }  // namespace
 }  // namespace distrun::rendezvous::etcd

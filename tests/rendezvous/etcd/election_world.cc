@@ -13,7 +13,8 @@ constexpr int kReplicas = 3;
 constexpr int kJobs = 3;
 constexpr Duration kFaultsLast = seconds(120);
 constexpr Duration kCalm = seconds(20);
-constexpr Duration kKeepWithin = milliseconds(1500);  // as in replica.cc
+// For the transaction that was on its way, its own, and a pause that does not cost the lease.
+constexpr Duration kDecisionsWait = 2 * kKeepWithin + milliseconds(1500);
 
 const Keys kKeys{};
 
@@ -46,6 +47,7 @@ std::string ElectionWorld::run() {
     schedule({.kind = Kind::pause, .replica = i}, between(seconds(3), seconds(15)));
   }
   schedule({.kind = Kind::etcd_goes}, between(seconds(10), seconds(30)));
+  schedule({.kind = Kind::etcd_is_full}, between(seconds(10), seconds(60)));
   const TimePoint calm_from = started_ + kFaultsLast;
   while (broken_.empty() && !agenda_.empty() && agenda_.top().at < calm_from + kCalm) {
     Entry next = agenda_.top();
@@ -123,6 +125,13 @@ void ElectionWorld::step(Entry entry) {
     case Kind::etcd_comes:
       etcd_away_ = false;
       return schedule({.kind = Kind::etcd_goes}, between(seconds(10), seconds(30)));
+    case Kind::etcd_is_full:
+      if (!faults_) return;
+      etcd_full_ = true;
+      return schedule({.kind = Kind::etcd_has_room}, between(seconds(1), seconds(12)));
+    case Kind::etcd_has_room:
+      etcd_full_ = false;
+      return schedule({.kind = Kind::etcd_is_full}, between(seconds(10), seconds(60)));
   }
 }
 
@@ -217,6 +226,10 @@ void ElectionWorld::carry_out(int id) {
       schedule({.kind = Kind::to_etcd, .call = id}, between(milliseconds(100), seconds(2)));
     return;
   }
+  if (etcd_full_ && (std::holds_alternative<Transaction>(call.request) ||
+                     std::holds_alternative<Grant>(call.request))) {
+    return;  // asked for again until its time is over
+  }
   if (now_ > call.deadline) ++tally_.late_tries;
   const KeyValue* const before = key();
   const bool holds = before != nullptr && before->lease == call.lease;
@@ -277,13 +290,14 @@ void ElectionWorld::decide(int replica) {
   if (flaw_ == Flaw::tells_before_it_is_kept) {
     tell(replica, decision);
   } else {
-    self.saving.push_back({ticket, decision});
+    self.saving.push_back({ticket, decision, now_});
   }
   pump(replica);
 }
 
 void ElectionWorld::pump(int replica) {
-  if (auto transaction = at(replica).store->next()) keep(replica, std::move(*transaction));
+  if (auto transaction = at(replica).store->next(time_of(at(replica))))
+    keep(replica, std::move(*transaction));
 }
 
 void ElectionWorld::keep(int replica, Transaction transaction) {
@@ -294,12 +308,14 @@ void ElectionWorld::keep(int replica, Transaction transaction) {
   });
   // Without the key's guard, the number is the last word; so that alone it is found wanting:
   if (flaw_ == Flaw::writes_without_the_key) transaction.conditions.clear();
-  ask(replica, 0, std::move(transaction), kKeepWithin);
+  const Duration left = at(replica).store->time_left(time_of(at(replica)));
+  ask(replica, 0, std::move(transaction), std::max<Duration>(left, milliseconds(100)));
 }
 
 void ElectionWorld::on_kept(int replica, const Answer& answer) {
   Replica& self = at(replica);
-  EtcdStore::Verdict verdict = self.store->answered(answer);
+  const bool endless = flaw_ == Flaw::asks_for_ever_to_keep;
+  EtcdStore::Verdict verdict = self.store->answered(answer, endless ? TimePoint{} : time_of(self));
   if (std::holds_alternative<EtcdStore::Disowned>(verdict) &&
       flaw_ == Flaw::keeps_on_after_a_failed_guard && !self.saving.empty()) {
     return tell(replica, self.saving.front().decision);
@@ -315,6 +331,7 @@ void ElectionWorld::on_kept(int replica, const Answer& answer) {
   if (std::holds_alternative<EtcdStore::Again>(verdict)) {
     return keep(replica, self.store->on_its_way());
   }
+  if (std::holds_alternative<Failed>(answer)) ++tally_.unkept;
   feed(replica, leader::Disowned{std::get<EtcdStore::Disowned>(verdict).why});
 }
 
@@ -342,6 +359,8 @@ void ElectionWorld::check() {
     if (replica.awake_at || !acts(replica)) continue;
     ++acting;
     if (!holds_key(replica)) fail("one acts without the key");
+    if (!replica.saving.empty() && now_ - replica.saving.front().since > kDecisionsWait)
+      fail("one leads, and its decisions are not kept");
   }
   if (acting > 1) fail("two act");
 }

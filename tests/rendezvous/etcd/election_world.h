@@ -7,8 +7,8 @@
 //   the network    delays, loses and repeats requests; a try may be carried out long after who
 //   asked
 //                  has given up; answers and news of the watch get lost
-//   etcd           is away now and then; its clock may run faster than the replicas'; leases may
-//                  end late
+//   etcd           is away now and then, or full: it confirms leases and takes no writes; its clock
+//                  may run faster than the replicas'; leases may end late
 //   a replica      is paused now and then, with all that waits for it, and woken
 //
 // What the referee says, of every run:
@@ -17,6 +17,7 @@
 //   - what is told was written before, by who tells it
 //   - what was told is found by every later leader: no number of a job is told twice, none goes
 //   back
+//   - nobody who leads waits for long for a decision to be kept
 //   - once all faults are over, one acts
 #pragma once
 
@@ -42,11 +43,12 @@ namespace distrun::rendezvous::etcd {
 enum class Flaw {
   none,
   tells_before_it_is_kept,
-  does_not_ask_before_it_tells,  // acts()
-  writes_without_the_key,        // the guard by the leader's key is gone
-  writes_without_the_sequence,   // the guard against late tries is gone
-  a_pause_stops_its_clock,       // what comes after one is taken for punctual
-  keeps_on_after_a_failed_guard  // takes Disowned for Kept
+  does_not_ask_before_it_tells,   // acts()
+  writes_without_the_key,         // the guard by the leader's key is gone
+  writes_without_the_sequence,    // the guard against late tries is gone
+  a_pause_stops_its_clock,        // what comes after one is taken for punctual
+  keeps_on_after_a_failed_guard,  // takes Disowned for Kept
+  asks_for_ever_to_keep           // takes a transaction's time for endless
 };
 
 struct Tally {  // of a run: what it was worth
@@ -55,6 +57,7 @@ struct Tally {  // of a run: what it was worth
   int told = 0;
   int late_tries = 0;  // carried out after who asked had given up
   int pauses = 0;
+  int unkept = 0;  // led no more, for etcd took no writes
   bool operator==(const Tally&) const = default;
 };
 
@@ -73,6 +76,7 @@ class ElectionWorld {
   struct Saving {
     EtcdStore::Ticket ticket = 0;
     Told decision;
+    TimePoint since{};
   };
   struct Replica {
     explicit Replica(LeaderLimits limits) : leader(std::move(limits)) {}
@@ -89,7 +93,20 @@ class ElectionWorld {
     std::optional<TimePoint> tick_at;   // the one that counts,
     int tick = 0;                       // and its number
   };
-  enum class Kind { to_etcd, answer, news, deaf, tick, decide, pause, wake, etcd_goes, etcd_comes };
+  enum class Kind {
+    to_etcd,
+    answer,
+    news,
+    deaf,
+    tick,
+    decide,
+    pause,
+    wake,
+    etcd_goes,
+    etcd_comes,
+    etcd_is_full,
+    etcd_has_room
+  };
   struct Entry {
     TimePoint at{};
     std::uint64_t order = 0;
@@ -154,6 +171,7 @@ class ElectionWorld {
   bool faults_ = true;
   ModelEtcd etcd_;
   bool etcd_away_ = false;
+  bool etcd_full_ = false;
   double etcd_clock_ = 1.0;  // how fast it runs
   TimePoint started_ = now_;
   std::optional<KeyValue> last_key_;
