@@ -17,6 +17,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 
+#include <csignal>
 #include <deque>
 #include <map>
 #include <memory>
@@ -35,6 +36,7 @@ class Driver {
   void begin();
   // Out of Signals.
   void stop(int signo) { feed(StopRequested{signo}); }
+  void stop_for_nobody() { feed(StopRequested{SIGTERM, false}); }
   void notice(int signo) { feed(NoticeSignal{signo}); }
   void child_ended();
   // The guard is dead: kills everything at once, without grace, and returns when it is gone.

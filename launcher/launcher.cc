@@ -83,7 +83,6 @@ class Launcher {
   }
 
   void stop(int signo) {
-    stopping_ = true;
     if (!driver_.verdict()) return driver_.stop(signo);
     io_.stop();
   }
@@ -108,12 +107,8 @@ class Launcher {
                                .lost =
                                    [this](const std::string& why) {
                                      nobody_reads_ = true;
-                                     if (stopping_ && !driver_.verdict()) {
-                                       // Not the second order, which would end their grace.
-                                       return log::warn(why);
-                                     }
                                      log::warn(why + "; stopping as for SIGTERM");
-                                     stop(SIGTERM);
+                                     driver_.verdict() ? io_.stop() : driver_.stop_for_nobody();
                                    }});
   }
 
@@ -193,7 +188,6 @@ class Launcher {
   boost::asio::steady_timer progress_timer_;
   std::optional<StartingLine> starting_line_;
   bool nobody_reads_ = false;
-  bool stopping_ = false;
 };
 
 }  // namespace

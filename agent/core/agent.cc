@@ -165,8 +165,9 @@ void Agent::on(const Disband& disband) {
 }
 
 void Agent::on(const StopRequested& request) {
-  const bool final_if_repeated =
+  const bool final_signal =
       request.signo == SIGINT || (request.signo == SIGTERM && limits_.repeated_term_is_final);
+  const bool final_if_repeated = final_signal && request.by_somebody;
   if (final_if_repeated) ++stop_orders_;
   // Once the job is over only a repeated order means anything: the workers are being stopped.
   const bool first = stop_signo_ == 0 && !kept_;

@@ -172,6 +172,8 @@ struct Disband {
 // The operator, or a scheduler, sent a signal out of Spec::stop_signals.  Once for each signal.
 struct StopRequested {
   int signo = 0;
+  // false: whoever could ask is gone, which is a reason to stop and none to hurry.
+  bool by_somebody = true;
 };
 // USR1, USR2, CONT: passed through to the workers.
 struct NoticeSignal {

@@ -173,6 +173,7 @@ std::string Story::obey(const Words& words) {
     return feed(Disband{Generation{number(word(words, 1))}, rest(words, 2)});
   }
   if (command == "operator") return feed(StopRequested{signal_number(word(words, 1))});
+  if (command == "nobody-left") return feed(StopRequested{SIGTERM, false});
   if (command == "notice") return feed(NoticeSignal{signal_number(word(words, 1))});
   if (command == "spawned") return spawned(words);
   if (command == "not-spawned") {
