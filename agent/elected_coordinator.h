@@ -47,7 +47,8 @@ class ElectedCoordinator {
   std::string trouble() const;
   // Who does not coordinate is gone at once.
   void stand_down();
-  // To be called until it says that nothing is left to do: `forget` takes the job's record away.
+  // To be called until it says that nothing is left to do: `forget` takes the job's record away
+  // (Replica::forget).
   bool wind_up(bool forget);
 
  private:

@@ -20,6 +20,9 @@ namespace asio = boost::asio;
 
 namespace {
 
+// For so long it is told how a job ended, also by who reads its record later.
+constexpr int kToldSeconds = 600;
+
 std::string fresh_id() {
   std::random_device random;
   char name[256] = "host";
@@ -183,6 +186,7 @@ void Replica::apply(const leader::Lead& effect) {
   if (!port_) return;  // closed
   ++tenure_;
   saving_.clear();
+  retiring_ = false;
   said_.clear();
   store_.emplace(keys_, effect.revision, effect.lease);
   trouble_.clear();
@@ -195,6 +199,7 @@ void Replica::apply(const leader::Halt&) {
   ++tenure_;
   store_.reset();
   saving_.clear();
+  retiring_ = false;
   if (!server_) return;
   port_->answer_with(not_yet(options_.self));
   port_->take_back(server_->give_up_socket());
@@ -236,7 +241,7 @@ CoordinatorServerOptions Replica::server_options(std::vector<Record> records) {
     save(record, std::move(saved));
   };
   server.forget = [this](const std::string& job) -> Result<void> {
-    forget(job);
+    take_away(job);
     return {};
   };
   server.on_overfull = [this] {
@@ -252,9 +257,32 @@ CoordinatorServerOptions Replica::server_options(std::vector<Record> records) {
 // ---- what is kept ------------------------------------------------------------------------------
 
 void Replica::forget(const std::string& job) {
+  const Rendezvous* const found = server_ ? server_->coordinator().find(job) : nullptr;
+  if (found == nullptr || !found->record().over) return take_away(job);
+  retire(found->record());
+}
+
+void Replica::take_away(const std::string& job) {
   if (!store_) return;
   store_->forget(job);
   pump();
+}
+
+void Replica::retire(const Record& record) {
+  retiring_ = true;
+  client_->ask(Grant{kToldSeconds}, kKeepWithin,
+               [this, tenure = tenure_, job = record.job,
+                text = record_to_json(record)](const Answer& answer) {
+                 if (tenure != tenure_ || !store_) return;
+                 retiring_ = false;
+                 if (const auto* granted = std::get_if<Granted>(&answer)) {
+                   store_->save(job, text, granted->lease);
+                   return pump();
+                 }
+                 const auto* failed = std::get_if<Failed>(&answer);
+                 log::warn("the record of the ended job stays in etcd",
+                           {{"key", keys_.job(job)}, {"reason", failed ? failed->why : ""}});
+               });
 }
 
 void Replica::save(const Record& record, std::function<void()> saved) {

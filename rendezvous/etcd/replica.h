@@ -62,10 +62,12 @@ class Replica {
   // The last trouble with etcd, until somebody leads; empty: none.
   const std::string& trouble() const { return trouble_; }
 
-  // Of a job that is over, and of which nobody needs to hear any more: takes its record away.
+  // Of a job in which nobody is any more: takes its record away.  If it is over, only ten minutes
+  // later, by a lease of the record's own: a node that is out of sight now may come back, and is to
+  // hear how the job ended instead of beginning it again.
   void forget(const std::string& job);
   // Nothing waits to be written.
-  bool all_kept() const { return !store_ || store_->idle(); }
+  bool all_kept() const { return !store_ || (!retiring_ && store_->idle()); }
   // Closes the port, and gives leadership up: nothing of it is left in the io_context within half a
   // second.  Idempotent.
   void close();
@@ -92,6 +94,8 @@ class Replica {
   CoordinatorServerOptions server_options(std::vector<Record> records);
 
   void save(const Record& record, std::function<void()> saved);
+  void retire(const Record& record);
+  void take_away(const std::string& job);
   void pump();
   void ask_to_keep(const Transaction& transaction);
   void on_kept(const Answer& answer);
@@ -108,8 +112,9 @@ class Replica {
   std::unique_ptr<CoordinatorServer> server_;  // set: this replica leads
   std::optional<EtcdStore> store_;             // of this time of leading
   std::deque<Saving> saving_;
-  int tenure_ = 0;    // how often it has led: answers to former ones mean nothing
-  std::string said_;  // the last trouble with keeping
+  bool retiring_ = false;  // a lease for the record of an ended job is asked for
+  int tenure_ = 0;         // how often it has led: answers to former ones mean nothing
+  std::string said_;       // the last trouble with keeping
   std::string trouble_;
   bool closed_ = false;
   bool resigned_ = false;

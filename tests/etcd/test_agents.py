@@ -29,10 +29,15 @@ class Agents(cases.EtcdTest):
     def end(self):
         self.end_well(self.job, self.agents)
         led = self.assert_one_wrote_at_a_time(RUN)
-        self.assertEqual(self.etcd.keys("/distrun"), {}, "left in etcd")
+        self.assert_only_the_end_is_left()
         return led
 
-    def test_they_need_nothing_but_etcd_and_leave_nothing_in_it(self):
+    def assert_only_the_end_is_left(self):
+        """And that not for ever."""
+        self.assertEqual(list(self.etcd.keys("/distrun")), [RUN + "/jobs/job"], "left in etcd")
+        self.assertNotEqual(self.etcd.history(RUN + "/jobs/")[-1].lease, 0, "it is left for ever")
+
+    def test_they_need_nothing_but_etcd_and_what_they_leave_in_it_goes_by_itself(self):
         self.backend = "etcd-v2"
         self.begin()
         self.assertIn("etcd's v3 interface is used", self.agents["h1"].err())
@@ -81,6 +86,28 @@ class Agents(cases.EtcdTest):
         self.wait_for_text(agent, "this node leads no more")
         self.job.wait_round("h1 h2 h3", after=second, seconds=30)
         self.assertNotEqual(self.leader_host(), paused)
+        self.end()
+
+    def test_who_was_out_of_sight_when_the_job_ended_hears_its_end_and_does_not_run_it_again(self):
+        self.begin(nnodes="1:3")
+        paused = self.others(self.leader_host()).split()[0]
+        agent = self.agents.pop(paused)
+        tree = [agent.pid, *hosts.children(agent.pid)]
+        agent.signal(signal.SIGSTOP, tree)
+        last = self.job.wait_round(" ".join(self.agents), after=self.first, seconds=30)
+        self.end()
+        agent.signal(signal.SIGCONT, tree)
+        self.assertEqual(agent.wait(30), 0, agent.err())
+        self.assertEqual(self.job.complete()[-1], last, "it ran the job again")
+        self.assert_only_the_end_is_left()
+
+    def test_the_next_run_of_that_name_begins_anew_while_the_last_ones_end_is_still_told(self):
+        self.begin()
+        self.end()
+        (self.job.folder / "finish").unlink()
+        self.agents = {name: self.elect(name, "--max-restarts", 3, nnodes="3") for name in ("h1", "h2", "h3")}
+        second = self.job.wait_round("h1 h2 h3", after=self.first)
+        self.assertEqual({line.restart_count for line in second}, {0})
         self.end()
 
     def test_etcds_majority_is_lost_and_comes_back(self):

@@ -14,22 +14,23 @@ std::string sequence_text(LeaseId lease, std::uint64_t number) {
 EtcdStore::EtcdStore(Keys keys, Revision revision, LeaseId lease)
     : keys_(std::move(keys)), revision_(revision), lease_(lease) {}
 
-EtcdStore::Ticket EtcdStore::save(const std::string& job, std::string record) {
-  return add(keys_.job(job), std::move(record));
+EtcdStore::Ticket EtcdStore::save(const std::string& job, std::string record, LeaseId lease) {
+  return add(keys_.job(job), std::move(record), lease);
 }
 
 EtcdStore::Ticket EtcdStore::forget(const std::string& job) {
-  return add(keys_.job(job), std::nullopt);
+  return add(keys_.job(job), std::nullopt, 0);
 }
 
-EtcdStore::Ticket EtcdStore::add(std::string key, std::optional<std::string> value) {
+EtcdStore::Ticket EtcdStore::add(std::string key, std::optional<std::string> value, LeaseId lease) {
   ++last_ticket_;
   const auto waits = std::find_if(queue_.begin(), queue_.end(),
                                   [&](const Queued& queued) { return queued.key == key; });
   if (waits != queue_.end()) {
     waits->value = std::move(value);
+    waits->lease = lease;
   } else {
-    queue_.push_back({std::move(key), std::move(value), last_ticket_});
+    queue_.push_back({std::move(key), std::move(value), lease, last_ticket_});
   }
   return last_ticket_;
 }
@@ -48,7 +49,7 @@ std::optional<Transaction> EtcdStore::next(TimePoint now) {
     if (taken > 0 && bytes > kMaxTransactionBytes) break;
     if (front.value) {
       transaction.changes.emplace_back(
-          Put{std::move(front.key), std::move(*front.value), LeaseId(0)});
+          Put{std::move(front.key), std::move(*front.value), front.lease});
     } else {
       transaction.changes.emplace_back(Delete{std::move(front.key)});
     }

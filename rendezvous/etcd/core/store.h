@@ -60,7 +60,8 @@ class EtcdStore {
   // `revision`, `lease`: of the leader's key.
   EtcdStore(Keys keys, Revision revision, LeaseId lease);
 
-  Ticket save(const std::string& job, std::string record);
+  // With a lease of its own, the record goes when that ends.
+  Ticket save(const std::string& job, std::string record, LeaseId lease = 0);
   Ticket forget(const std::string& job);
   // The transaction to ask for now; nullopt: one is on its way, or there is nothing to keep.
   std::optional<Transaction> next(TimePoint now);
@@ -76,9 +77,10 @@ class EtcdStore {
   struct Queued {
     std::string key;
     std::optional<std::string> value;  // nullopt: forget
-    Ticket ticket = 0;                 // of the first change that it stands for
+    LeaseId lease = 0;
+    Ticket ticket = 0;  // of the first change that it stands for
   };
-  Ticket add(std::string key, std::optional<std::string> value);
+  Ticket add(std::string key, std::optional<std::string> value, LeaseId lease);
   Verdict judge(const Transacted& done);
 
   Keys keys_;

@@ -55,6 +55,19 @@ TEST_F(EtcdStoreTest, AForgottenJobIsGone) {
   EXPECT_EQ(kept("train"), "nothing");
 }
 
+TEST_F(EtcdStoreTest, ARecordOnALeaseOfItsOwnGoesWithItUnlessItWasKeptAnew) {
+  for (const LeaseId lease : {8, 9}) {
+    etcd_.add_lease(lease);
+    store_->save(lease == 8 ? "ended" : "anew", "over", lease);
+  }
+  carry_out(*store_->next(kNow));
+  store_->save("anew", "runs");
+  carry_out(*store_->next(kNow));
+  for (const LeaseId lease : {8, 9}) etcd_.carry_out(Revoke{lease}, kNow);
+  EXPECT_EQ(kept("ended"), "nothing");
+  EXPECT_EQ(kept("anew"), "runs");
+}
+
 TEST_F(EtcdStoreTest, OneTransactionIsOnItsWayAtATime) {
   store_->save("a", "1");
   ASSERT_TRUE(store_->next(kNow));
