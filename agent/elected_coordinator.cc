@@ -108,7 +108,9 @@ void ElectedCoordinator::start(const std::string& address) {
     if (!known_) options_.on_refused(why);
   };
   replica.on_failure = [this] {
-    if (!known_) options_.on_refused("what is kept in etcd cannot be read");
+    options_.on_refused("the job's record in etcd cannot be read; mend " +
+                        etcd::Keys{options_.cluster.prefix}.job(options_.job) +
+                        ", or delete it, with etcdctl");
   };
   auto started = etcd::Replica::start(io_, std::move(replica));
   if (!started) {

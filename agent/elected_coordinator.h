@@ -32,7 +32,8 @@ class ElectedCoordinator {
     rendezvous::CoordinatorServerOptions server;
     // Once: somebody leads.  `own` is where this node's port answers.
     std::function<void(const rendezvous::Contact& own)> on_known;
-    // Nobody led so far, and nobody will: etcd refuses this node, or holds what cannot be read.
+    // Nobody led so far, and nobody will, for etcd refuses this node; or, also later, the job's
+    // record cannot be read.
     std::function<void(const std::string& why)> on_refused;
   };
   // Calls back later, from the loop.  REQUIRES: `io` outlives it.

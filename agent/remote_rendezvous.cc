@@ -143,7 +143,12 @@ void RemoteRendezvous::stand_for_election() {
   };
   options.on_refused = [this](const std::string& why) {
     if (std::exchange(over_, true)) return;
-    timer_.cancel();
+    waiting_.reset();
+    if (member_) {
+      feed(rendezvous::member::Left{why});
+    } else {
+      timer_.cancel();
+    }
     answer_(RoundFailed{RoundError::refused, why});
   };
   elected_ = std::make_unique<ElectedCoordinator>(io_, std::move(options));

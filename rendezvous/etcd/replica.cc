@@ -167,16 +167,21 @@ void Replica::apply(const leader::Unwatch&) {
 }
 
 void Replica::apply(const leader::Lead& effect) {
-  std::vector<Record> records;
+  CoordinatorServerOptions server = server_options();
   for (const KeyValue& job : effect.jobs) {
     auto record = record_from_json(job.value);
     if (record && keys_.job(record->job) == job.key) {
-      records.push_back(std::move(*record));
+      server.records.push_back(std::move(*record));
       continue;
     }
     log::error("cannot read what is kept in etcd; mend the key or delete it, with etcdctl",
                {{"key", job.key},
                 {"reason", record ? "it is of job " + record->job : record.error().detail}});
+    const std::string name = job.key.substr(keys_.jobs().size());
+    server.unreadable[name] =
+        "the record of job " + name + " in etcd cannot be read (" + job.key +
+        "): mend the key or delete it, with etcdctl, and let another replica lead";
+    if (name != server.limits.only_job) continue;
     later([this] {
       close();
       if (options_.on_failure) options_.on_failure();
@@ -190,8 +195,7 @@ void Replica::apply(const leader::Lead& effect) {
   said_.clear();
   store_.emplace(keys_, effect.revision, effect.lease);
   trouble_.clear();
-  server_ =
-      CoordinatorServer::adopt(io_, port_->give_up_socket(), server_options(std::move(records)));
+  server_ = CoordinatorServer::adopt(io_, port_->give_up_socket(), std::move(server));
   if (options_.on_leader) options_.on_leader();
 }
 
@@ -233,9 +237,8 @@ void Replica::apply(const leader::Say& effect) {
   }
 }
 
-CoordinatorServerOptions Replica::server_options(std::vector<Record> records) {
+CoordinatorServerOptions Replica::server_options() {
   CoordinatorServerOptions server = options_.server;
-  server.records = std::move(records);
   server.save = nullptr;
   server.save_async = [this](const Record& record, std::function<void()> saved) {
     save(record, std::move(saved));

@@ -37,9 +37,11 @@ struct ReplicaOptions {
   std::string self = "this distrund";  // in what is said
   // Where agents reach this replica, with or without a port; empty: where it listens.
   std::string advertise;
-  // records, save, save_async, forget and may_act are the replica's own.
+  // records, unreadable, save, save_async, on_overfull, forget and may_act are the
+  // replica's own.
   CoordinatorServerOptions server;
-  // What is kept in etcd cannot be read: it was logged, and this replica has closed itself.
+  // The record of the only job (server.limits.only_job) cannot be read: it was logged, and this
+  // replica has closed itself.  Of many jobs, such a one is let alone.
   std::function<void()> on_failure{};
   // Somebody leads, this one or another.  Never from within start().
   std::function<void()> on_leader{};
@@ -91,7 +93,7 @@ class Replica {
   void apply(const leader::Say& effect);
   void rearm();
   void later(std::function<void()> what);
-  CoordinatorServerOptions server_options(std::vector<Record> records);
+  CoordinatorServerOptions server_options();
 
   void save(const Record& record, std::function<void()> saved);
   void retire(const Record& record);

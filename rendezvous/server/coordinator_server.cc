@@ -62,6 +62,7 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
   void begin_agent(const std::shared_ptr<Connection>& connection, std::string_view first);
   void report_address(const Connection& connection);
   void hear(SessionId session, AgentMessage message);
+  bool let_alone(SessionId session, const AgentMessage& message);
   HttpAnswer page(std::string_view target) const;
 
   // Between the core and the world.
@@ -244,6 +245,7 @@ void CoordinatorServer::Impl::report_address(const Connection& connection) {
 }
 
 void CoordinatorServer::Impl::hear(SessionId session, AgentMessage message) {
+  if (let_alone(session, message)) return;
   // A node on our own machine may know only loopback, which means another one to everybody else,
   // and come after a node that reached us.
   if (auto* join = std::get_if<Join>(&message); join != nullptr) {
@@ -253,6 +255,20 @@ void CoordinatorServer::Impl::hear(SessionId session, AgentMessage message) {
       join->address = reached_at_;
   }
   feed(Received{session, std::move(message)});
+}
+
+// A job that cannot be gone on with may not begin anew either: its nodes may be at work.
+bool CoordinatorServer::Impl::let_alone(SessionId session, const AgentMessage& message) {
+  const auto* join = std::get_if<Join>(&message);
+  if (join == nullptr || options_.unreadable.empty()) return false;
+  const auto found = options_.unreadable.find(join->job);
+  if (found == options_.unreadable.end()) return false;
+  Refused refused;
+  refused.code = join->held ? RefusalCode::not_yet : RefusalCode::limit;
+  refused.why = found->second;
+  apply(Send{session, refused});
+  apply(Drop{session});
+  return true;
 }
 
 HttpAnswer CoordinatorServer::Impl::page(std::string_view target) const {

@@ -25,6 +25,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -37,6 +38,9 @@ struct CoordinatorServerOptions {
   CoordinatorLimits limits{};
   Authority authority{};
   std::vector<Record> records{};  // jobs to go on with: of a journal, or of a takeover
+  // Jobs whose record cannot be read, and why.  They are let alone: who would join one is told
+  // that, and who has workers in one may come again.
+  std::map<std::string, std::string> unreadable{};
 
   int max_connections = 65'536;  // of all kinds together
   // Of the store, as in StoreServerOptions.

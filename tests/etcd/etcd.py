@@ -97,6 +97,10 @@ class Cluster:
         answer = self._any("/v3/kv/range", {"key": _bytes(prefix), "range_end": _bytes(prefix[:-1] + chr(ord(prefix[-1]) + 1))})
         return {_text(entry["key"]): _text(entry.get("value", "")) for entry in answer.get("kvs", [])}
 
+    def put(self, key, value):
+        if self._any("/v3/kv/put", {"key": _bytes(key), "value": _bytes(value)}) is None:
+            raise AssertionError(f"cannot put {key}: {self._logs()}")
+
     def history(self, prefix):
         """Every Change below it, from the first on."""
         now = int(self._any("/v3/kv/range", {"key": _bytes(prefix)})["header"]["revision"])

@@ -4,6 +4,7 @@ import signal
 import time
 
 import cases
+import etcd
 import hosts
 import jobs
 from hosts import wait_until
@@ -110,6 +111,15 @@ class Agents(cases.EtcdTest):
         self.assertEqual({line.restart_count for line in second}, {0})
         self.end()
 
+    def test_when_the_record_cannot_be_read_any_more_all_say_so_and_end(self):
+        self.begin()
+        lost = self.leader_host()
+        self.etcd.put(RUN + "/jobs/job", "{")
+        jobs.kill_agent(self.agents.pop(lost))
+        self.assert_all_end_with(77, self.agents, 30)
+        for agent in self.agents.values():
+            self.assertIn("mend /distrun/runs/job/jobs/job, or delete it", agent.err())
+
     def test_etcds_majority_is_lost_and_comes_back(self):
         self.begin()
         leader = self.agents[self.leader_host()]
@@ -211,6 +221,16 @@ class Words(cases.EtcdTest):
         self.assert_ends(untrusted, 77, "its certificate is not trusted")
         self.assert_ends(no_file, 77, "the CA's certificate cannot be read: /nowhere")
         self.assert_ends(too_much, 75, "10.77.0.2:4379: it closed the connection when TLS was to begin", "protocol=http")
+
+    def test_the_certificate_of_another_host(self):
+        self.machines(1, members=1)
+        other = etcd.Certificates("10.0.0.99", "other")
+        self.listening(5379, "etcd", "--data-dir", hosts.FOLDER / "other-etcd", "--listen-client-urls=https://10.77.0.2:5379",
+                       "--advertise-client-urls=https://10.77.0.2:5379", "--listen-peer-urls=http://127.0.0.1:5380",
+                       "--cert-file", other.path("server.crt"), "--key-file", other.path("server.key"))  # fmt: skip
+        ca = other.path("ca.crt")
+        process = self.attempt("--rdzv-conf", f"protocol=https,ca_cert={ca}", endpoint="10.77.0.2:5379")
+        self.assert_ends(process, 77, "IP address mismatch")
 
     def test_nobody_there_and_somebody_else_there(self):
         self.machines(1, members=1)

@@ -38,7 +38,31 @@ class Replicas(cases.EtcdTest):
         self.assertEqual({line.restart_count for line in second}, {1})
         self.assertEqual(self.end(), 2)
 
+    def test_one_record_that_cannot_be_read_stops_no_other_job(self):
+        self.begin()
+        self.etcd.put(cases.PREFIX + "/jobs/damaged", "{")
+        self.daemons["h1"].signal(signal.SIGKILL)
+        self.wait_for_text(self.daemons["h2"], "cannot read what is kept in etcd.*/distrun/jobs/damaged")
+        self.wait_for_text(self.daemons["h2"], "this distrund leads")
+        self.assert_failures_are_acted_on()
+        damaged = self.distrun(self.cluster["h1"], nnodes="2", worker=["true"], endpoint=f"h2:{jobs.PORT}", job="damaged")
+        self.assertEqual(damaged.wait(15), 77, damaged.err())
+        self.assertIn("the record of job damaged in etcd cannot be read", damaged.err())
+        self.end()
+        self.assertEqual(self.etcd.keys(cases.PREFIX)[cases.PREFIX + "/jobs/damaged"], "{")
+
     def test_a_member_of_etcd_is_killed(self):
+        self.begin()
+        leads = self.etcd.leader()
+        self.etcd.kill((leads + 1) % 3)  # the first that it asks, or another
+        self.assert_failures_are_acted_on()
+        self.etcd.start((leads + 1) % 3)
+        wait_until(self.etcd.healthy, 20, "etcd is healthy")
+        self.etcd.kill((leads + 2) % 3)
+        self.assert_failures_are_acted_on()
+        self.assertEqual(self.end(), 1, "leadership moved")
+
+    def test_etcds_own_leader_is_killed(self):
         self.begin()
         self.etcd.kill(self.etcd.leader())
         self.assert_failures_are_acted_on()

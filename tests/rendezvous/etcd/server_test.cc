@@ -44,6 +44,7 @@ class LateServer : public testing::Test {
       return {};
     };
     options.may_act = [this](TimePoint) { return acts_.load(); };
+    options.unreadable = {{"damaged", "the record of job damaged cannot be read"}};
     options.max_held = kMaxHeld;
     options.on_overfull = [this] { ++overfull_; };
     server_ = std::move(*CoordinatorServer::listen(io_, std::move(options)));
@@ -261,6 +262,28 @@ TEST_F(LateServer, WhatWaitsHasALimitAndPastItNothingIsDecided) {
   EXPECT_EQ(waiting(), records - 1);
   stop();
   EXPECT_FALSE(agents.front().await<Welcome>());
+}
+
+TEST_F(LateServer, AJobWhoseRecordCannotBeReadIsRefusedAndNoOther) {
+  StubAgent refused(port_, join_of("damaged", "host-a", 1));
+  const auto answer = refused.await<Refused>();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->code, RefusalCode::limit);
+  EXPECT_EQ(answer->why, "the record of job damaged cannot be read");
+  StubAgent other(port_, join_of("train", "host-a", 1));
+  ASSERT_TRUE(waits("train"));
+  make_durable();
+  EXPECT_TRUE(other.await<Welcome>());
+  EXPECT_EQ(asked_to_keep(), " save:train");
+}
+
+TEST_F(LateServer, AJobWhoseRecordCannotBeReadGoesOnWhereItsWorkersRun) {
+  Join join = join_of("damaged", "host-a", 1);
+  join.held.emplace();
+  StubAgent comes_back(port_, join);
+  const auto answer = comes_back.await<Refused>();
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->code, RefusalCode::not_yet);
 }
 
 // ---- standing by -------------------------------------------------------------------------------
