@@ -197,8 +197,9 @@ struct GroupOptions {
   std::string local_address = {};
 };
 
-// Joins the group; returns when every rank has.  Backends: "gloo".  SIGPIPE, if the program has left
-// it as it is, is ignored from then on: a rank that is gone must not end the others without a word.
+// Joins the group; returns when every rank has.  Backends: "gloo".  SIGPIPE, if the program has
+// left it as it is, is ignored from then on: a rank that is gone must not end the others without a
+// word.
 std::unique_ptr<ProcessGroup> init_process_group(std::string_view backend = "gloo",
                                                  const GroupOptions& options = {});
 
