@@ -23,7 +23,11 @@ bool try_later(const error_code& failure) {
 
 Connection::Connection(asio::io_context& io, Socket socket, std::string peer,
                        std::function<void()> ended)
-    : socket_(std::move(socket)), timer_(io), peer_(std::move(peer)), ended_(std::move(ended)) {}
+    : socket_(std::move(socket)), timer_(io), peer_(std::move(peer)), ended_(std::move(ended)) {
+  // Nothing here may wait, whoever opened it: a socket that Asio connected is in blocking mode.
+  error_code ignored;  // of a socket that is gone already, which the first read finds
+  socket_.non_blocking(true, ignored);
+}
 
 void Connection::set_callbacks(Callbacks callbacks) {
   callbacks_ = std::make_shared<const Callbacks>(std::move(callbacks));
