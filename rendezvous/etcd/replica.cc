@@ -22,6 +22,7 @@ namespace {
 
 // For so long it is told how a job ended, also by who reads its record later.
 constexpr int kToldSeconds = 600;
+constexpr Duration kGrantWithin = std::chrono::seconds(2);
 
 std::string fresh_id() {
   std::random_device random;
@@ -193,10 +194,15 @@ void Replica::apply(const leader::Lead& effect) {
   saving_.clear();
   retiring_ = false;
   said_.clear();
-  store_.emplace(keys_, effect.revision, effect.lease);
+  store_.emplace(keys_, effect.revision, effect.lease, effect.patience);
   trouble_.clear();
   server_ = CoordinatorServer::adopt(io_, port_->give_up_socket(), std::move(server));
   if (options_.on_leader) options_.on_leader();
+}
+
+void Replica::apply(const leader::GoOn&) {
+  trouble_.clear();
+  if (server_) server_->go_on();
 }
 
 void Replica::apply(const leader::Halt&) {
@@ -253,7 +259,8 @@ CoordinatorServerOptions Replica::server_options() {
         feed(leader::Disowned{"more waits to be kept in etcd than this process can hold"});
     });
   };
-  server.may_act = [this](TimePoint now) { return leader_->acts(now); };
+  server.may_act = [this](TimePoint now) { return leader_->leads(now); };
+  server.may_tell = [this](TimePoint now) { return leader_->acts(now); };
   return server;
 }
 
@@ -273,7 +280,7 @@ void Replica::take_away(const std::string& job) {
 
 void Replica::retire(const Record& record) {
   retiring_ = true;
-  client_->ask(Grant{kToldSeconds}, kKeepWithin,
+  client_->ask(Grant{kToldSeconds}, kGrantWithin,
                [this, tenure = tenure_, job = record.job,
                 text = record_to_json(record)](const Answer& answer) {
                  if (tenure != tenure_ || !store_) return;

@@ -37,7 +37,7 @@ struct ReplicaOptions {
   std::string self = "this distrund";  // in what is said
   // Where agents reach this replica, with or without a port; empty: where it listens.
   std::string advertise;
-  // records, unreadable, save, save_async, on_overfull, forget and may_act are the
+  // records, unreadable, save, save_async, on_overfull, forget, may_act and may_tell are the
   // replica's own.
   CoordinatorServerOptions server;
   // The record of the only job (server.limits.only_job) cannot be read: it was logged, and this
@@ -87,6 +87,7 @@ class Replica {
   void apply(const leader::Watch& effect);
   void apply(const leader::Unwatch& effect);
   void apply(const leader::Lead& effect);
+  void apply(const leader::GoOn& effect);
   void apply(const leader::Halt& effect);
   void apply(const leader::Follow& effect);
   void apply(const leader::Resigned& effect);

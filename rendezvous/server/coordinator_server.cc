@@ -50,6 +50,7 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
         endpoint_(listener_->endpoint()) {}
 
   void start();
+  void go_on();
   void close();
   std::unique_ptr<Listener> give_up_socket();
   const tcp::endpoint& endpoint() const { return endpoint_; }
@@ -71,6 +72,7 @@ class CoordinatorServer::Impl : public std::enable_shared_from_this<Impl> {
   bool may_act() const {
     return !overfull_ && (!options_.may_act || options_.may_act(Clock::now()));
   }
+  bool may_tell() const { return !options_.may_tell || options_.may_tell(Clock::now()); }
   void carry_out(const Effect& effect);
   bool ping_at_once(const Effect& effect);
   void hold(const Effect& effect);
@@ -310,7 +312,7 @@ void CoordinatorServer::Impl::carry_out(const Effect& effect) {
   const bool waits = save != nullptr && options_.save_async;
   // What is kept is kept in the order of its decisions: a Forget overtakes no Save, and no Save of
   // the job's next run overtakes it.  Nobody hears of one, so it waits for nothing.
-  if ((held_.empty() && !waits) || std::holds_alternative<Forget>(effect))
+  if (std::holds_alternative<Forget>(effect) || (held_.empty() && !waits && may_tell()))
     return std::visit([this](const auto& e) { apply(e); }, effect);
   if (ping_at_once(effect)) return;
   hold(effect);
@@ -342,9 +344,13 @@ void CoordinatorServer::Impl::hold(const Effect& effect) {
 }
 
 void CoordinatorServer::Impl::on_saved() {
+  ++saved_;
+  go_on();
+}
+
+void CoordinatorServer::Impl::go_on() {
   if (closed_) return;
   const auto self = shared_from_this();
-  ++saved_;
   busy_ = true;
   if (may_act()) release();
   busy_ = false;
@@ -354,7 +360,7 @@ void CoordinatorServer::Impl::on_saved() {
 void CoordinatorServer::Impl::release() {
   while (!held_.empty()) {
     const bool is_record = std::holds_alternative<Save>(held_.front().first);
-    if (is_record && saved_ == 0) return;
+    if ((is_record && saved_ == 0) || !may_tell()) return;
     const auto [effect, at] = std::move(held_.front());
     held_.pop_front();
     now_ = at;
@@ -450,6 +456,10 @@ std::string CoordinatorServer::endpoint() const {
 
 const Coordinator& CoordinatorServer::coordinator() const {
   return impl_->coordinator();
+}
+
+void CoordinatorServer::go_on() {
+  impl_->go_on();
 }
 
 void CoordinatorServer::close() {

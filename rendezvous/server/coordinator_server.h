@@ -70,6 +70,9 @@ struct CoordinatorServerOptions {
   // Asked before the core hears of an event and before what waited is carried out.  False: neither
   // happens, nor is made up for later; the server is about to be closed.
   std::function<bool(TimePoint now)> may_act{};
+  // Asked before what was decided is carried out.  False: the core hears on, and what it decides is
+  // held as if a record before it were not durable, until CoordinatorServer::go_on().
+  std::function<bool(TimePoint now)> may_tell{};
   // What the core is told, just before: on_start once, then every event.
   std::function<void(const std::vector<Record>& records, TimePoint now)> on_start{};
   std::function<void(const Event& event, TimePoint now)> on_input{};
@@ -92,6 +95,8 @@ class CoordinatorServer {
   std::string endpoint() const;  // "127.0.0.1:29400", "[::1]:29400"
   const Coordinator& coordinator() const;
 
+  // may_tell has become true.  Not from within a callback.
+  void go_on();
   // Closes every connection, and the port.  Idempotent.
   void close();
   // Closes every connection, and hands the open port on.  Once.

@@ -37,12 +37,13 @@ def _text(bytes64):
 
 
 class Cluster:
-    """`tls`: a Certificates; members then speak TLS to clients, and with `mutual` want a client's certificate, too."""
+    """`tls`: a Certificates; members then speak TLS to clients, and with `mutual` want a client's certificate, too.
+    `pace`: milliseconds of a heartbeat and of an election's timeout; the default ones are 100 and 1000."""
 
-    def __init__(self, host, *, members=3, tls=None, mutual=False):
+    def __init__(self, host, *, members=3, tls=None, mutual=False, pace=(50, 300)):
         if shutil.which("etcd") is None:
             raise hosts.Unavailable("no etcd (package etcd-server)")
-        self.host, self.tls, self.mutual = host, tls, mutual
+        self.host, self.tls, self.mutual, self.pace = host, tls, mutual, pace
         self.ports = [2379 + 2 * i for i in range(members)]
         self.token = None
         self._processes = [None] * members
@@ -60,7 +61,7 @@ class Cluster:
                 f"--advertise-client-urls={scheme}://{self.host.address}:{self.ports[i]}",
                 f"--listen-peer-urls={peers[i]}", f"--initial-advertise-peer-urls={peers[i]}",
                 "--initial-cluster=" + ",".join(f"etcd{k}={peer}" for k, peer in enumerate(peers)),
-                "--heartbeat-interval=50", "--election-timeout=300",
+                f"--heartbeat-interval={self.pace[0]}", f"--election-timeout={self.pace[1]}",
                 "--logger=zap", "--log-outputs=stderr", "--log-level=error"]  # fmt: skip
         if self.tls:
             argv += [f"--cert-file={self.tls.path('server.crt')}", f"--key-file={self.tls.path('server.key')}"]

@@ -37,7 +37,7 @@ Effects EtcdLeader::handle(const Event& event, TimePoint now) {
   DISTRUN_CHECK(now >= now_);
   now_ = now;
   // First of all: what comes now may have waited while this process was paused.
-  if (holds_key() && now_ >= acts_until_) {
+  if (holds_key() && now_ >= gives_up_at()) {
     lose("etcd has not confirmed the lease in time, or this process was paused; another may lead");
   }
   std::visit([this](const auto& e) { on(e); }, event);
@@ -49,17 +49,26 @@ bool EtcdLeader::acts(TimePoint now) const {
   return phase_ == LeaderPhase::leading && now < acts_until_;
 }
 
+bool EtcdLeader::leads(TimePoint now) const {
+  return phase_ == LeaderPhase::leading && now < leads_until_;
+}
+
 std::optional<TimePoint> EtcdLeader::next_deadline() const {
   std::optional<TimePoint> next;
   const auto at = [&](const std::optional<TimePoint>& time) {
     if (time) next = next ? std::min(*next, *time) : *time;
   };
   if (phase_ == LeaderPhase::resigned) return resigned_by_;
-  if (holds_key()) at(acts_until_);
-  if (keep_alive_ask_ == 0) at(keep_alive_at_);
+  if (holds_key()) at(gives_up_at());
+  if (phase_ == LeaderPhase::leading && !unsure_) at(acts_until_);
+  if (renewal_ask_ == 0) at(renewal_at_);
   at(retry_at_);
   at(look_at_);
   return next;
+}
+
+TimePoint EtcdLeader::gives_up_at() const {
+  return phase_ == LeaderPhase::loading ? acts_until_ : leads_until_;
 }
 
 // ---- events ------------------------------------------------------------------------------------
@@ -74,12 +83,9 @@ void EtcdLeader::on(const Answered& answered) {
     resigned_by_ = now_;
     return;
   }
-  if (answered.number == keep_alive_ask_ && keep_alive_ask_ != 0) {
-    keep_alive_ask_ = 0;
-    if (const auto* kept = std::get_if<KeptAlive>(&answered.answer)) return on_answer(*kept);
-    if (const auto* failed = std::get_if<Failed>(&answered.answer)) trouble(*failed);
-    keep_alive_at_ = now_ + Duration(std::chrono::seconds(ttl_seconds_)) / 10;
-    return;
+  if (answered.number == renewal_ask_ && renewal_ask_ != 0) {
+    renewal_ask_ = 0;
+    return on_renewal(answered.answer);
   }
   if (answered.number != pending_ || pending_ == 0) return;  // nobody waits for it any more
   pending_ = 0;
@@ -112,8 +118,8 @@ void EtcdLeader::on(const Disowned& disowned) {
 void EtcdLeader::on(const Resign&) {
   if (phase_ == LeaderPhase::resigned) return;
   if (phase_ == LeaderPhase::leading) out_.emplace_back(Halt{"it was told to stop"});
-  pending_ = keep_alive_ask_ = 0;
-  keep_alive_at_.reset();
+  pending_ = renewal_ask_ = 0;
+  renewal_at_.reset();
   retry_at_.reset();
   look_at_.reset();
   watch_ = 0;
@@ -131,15 +137,9 @@ void EtcdLeader::on_answer(const Granted& granted) {
   if (phase_ != LeaderPhase::granting) return;
   lease_ = granted.lease;
   ttl_seconds_ = granted.ttl_seconds;
-  acts_until_ = sent_ + sure_for(ttl_seconds_);
+  acts_until_ = sent_ + sure_time();
+  leads_until_ = sent_ + patience();
   campaign();
-}
-
-void EtcdLeader::on_answer(const KeptAlive& kept) {
-  if (!holds_key()) return;
-  if (kept.ttl_seconds <= 0) return lose("etcd has ended the lease");
-  acts_until_ = std::max(acts_until_, sent_ + sure_for(kept.ttl_seconds));
-  said_.clear();
 }
 
 void EtcdLeader::on_answer(const Found& found) {
@@ -174,6 +174,39 @@ void EtcdLeader::on_answer(const Failed& failed) {
   direct(std::nullopt);
 }
 
+// ---- the lease of who holds the key ------------------------------------------------------------
+
+// A look, and then a keep-alive.  All counts from when the look was sent: should the member that
+// confirms the keep-alive not lead the others any more, then another was elected after the look,
+// and that one has given all leases their whole time anew.
+void EtcdLeader::on_renewal(const Answer& answer) {
+  if (!holds_key()) return;
+  if (const auto* found = std::get_if<Found>(&answer)) {
+    if (found->keys.empty()) return lose(limits_.keys.leader() + " is gone");
+    const KeyValue& key = found->keys.front();
+    if (key.create_revision != revision_) return lose(key.value + " leads now");
+    seen_ = std::max(seen_, found->revision);
+    renewal_ask_ = ask(KeepAlive{lease_}, sure_time());
+    return;
+  }
+  if (const auto* kept = std::get_if<KeptAlive>(&answer)) return renewed(*kept);
+  if (const auto* failed = std::get_if<Failed>(&answer)) trouble(*failed);
+  renewal_at_ = now_ + lease_time() / 10;
+}
+
+void EtcdLeader::renewed(const KeptAlive& kept) {
+  if (kept.ttl_seconds <= 0) return lose("etcd has ended the lease");
+  const bool was_unsure = now_ >= acts_until_;
+  ttl_seconds_ = kept.ttl_seconds;
+  acts_until_ = std::max(acts_until_, sent_ + sure_time());
+  leads_until_ = std::max(leads_until_, sent_ + patience());
+  said_.clear();
+  if (phase_ != LeaderPhase::leading || !was_unsure || now_ >= acts_until_) return;
+  if (std::exchange(unsure_, false))
+    out_.emplace_back(Say{Tone::info, "etcd confirms that " + limits_.self + " leads; it goes on"});
+  out_.emplace_back(GoOn{});
+}
+
 // ---- what follows ------------------------------------------------------------------------------
 
 void EtcdLeader::settle() {
@@ -187,17 +220,22 @@ void EtcdLeader::settle() {
   if (retry_at_ && now_ >= *retry_at_) {
     retry_at_.reset();
     if (holds_key()) {
-      if (watch_ == 0) watch(revision_ + 1);
+      if (watch_ == 0) watch(seen_ + 1);
     } else if (pending_ == 0) {
       look();
     }
   }
   if (look_at_ && now_ >= *look_at_ && phase_ == LeaderPhase::following && pending_ == 0) look();
-  if (holds_key() && keep_alive_ask_ == 0 && keep_alive_at_ && now_ >= *keep_alive_at_) {
+  if (phase_ == LeaderPhase::leading && now_ >= acts_until_ && !std::exchange(unsure_, true)) {
+    out_.emplace_back(Say{Tone::warning, "etcd has not confirmed in time that " + limits_.self +
+                                             " leads; until it does, nothing is decided, and "
+                                             "workers go on"});
+  }
+  if (holds_key() && renewal_ask_ == 0 && renewal_at_ && now_ >= *renewal_at_) {
     // One at a time: the time at which an answered one was sent is then known.
     sent_ = now_;
-    keep_alive_at_ = now_ + Duration(std::chrono::seconds(ttl_seconds_)) / 5;
-    keep_alive_ask_ = ask(KeepAlive{lease_}, sure_for(ttl_seconds_));
+    renewal_at_ = now_ + lease_time() / 5;
+    renewal_ask_ = ask(Range{limits_.keys.leader(), {}, 0}, sure_time());
   }
 }
 
@@ -225,15 +263,15 @@ void EtcdLeader::campaign() {
   transaction.changes.emplace_back(Put{keys.leader(), own_value(), lease_});
   transaction.changes.emplace_back(Put{keys.sequence(), sequence_text(lease_, 0), lease_});
   transaction.otherwise = {keys.leader()};
-  pending_ = ask(std::move(transaction), sure_for(ttl_seconds_));
+  pending_ = ask(std::move(transaction), sure_time());
 }
 
 void EtcdLeader::won(Revision revision) {
-  revision_ = revision;
+  revision_ = seen_ = revision;
   jobs_.clear();
   enter(LeaderPhase::loading);
   if (now_ >= acts_until_) return lose("etcd took longer than the lease to answer");
-  keep_alive_at_ = sent_ + Duration(std::chrono::seconds(ttl_seconds_)) / 5;
+  renewal_at_ = sent_ + lease_time() / 5;
   watch(revision_ + 1);
   load();
 }
@@ -244,7 +282,7 @@ void EtcdLeader::load() {
   range.key = jobs_.empty() ? limits_.keys.jobs() : jobs_.back().key + '\0';
   range.end = limits_.keys.jobs_end();
   range.limit = limits_.page;
-  pending_ = ask(std::move(range), sure_for(ttl_seconds_));
+  pending_ = ask(std::move(range), sure_time());
 }
 
 void EtcdLeader::take_page(const Found& found) {
@@ -254,7 +292,7 @@ void EtcdLeader::take_page(const Found& found) {
   enter(LeaderPhase::leading);
   out_.emplace_back(Say{Tone::info, limits_.self + " leads, with " + std::to_string(jobs_.size()) +
                                         (jobs_.size() == 1 ? " job" : " jobs") + " out of etcd"});
-  out_.emplace_back(Lead{revision_, lease_, std::exchange(jobs_, {})});
+  out_.emplace_back(Lead{revision_, lease_, patience(), std::exchange(jobs_, {})});
 }
 
 void EtcdLeader::follow(const std::optional<KeyValue>& key, Revision revision) {
@@ -285,8 +323,9 @@ void EtcdLeader::lose(const std::string& why) {
   out_.emplace_back(Say{Tone::warning, limits_.self + " leads no more: " + why +
                                            "; it decides nothing, and workers go on"});
   jobs_.clear();
-  keep_alive_ask_ = 0;
-  keep_alive_at_.reset();
+  unsure_ = false;
+  renewal_ask_ = 0;
+  renewal_at_.reset();
   retry_at_.reset();
   watch_ = 0;
   out_.emplace_back(Unwatch{});
@@ -299,7 +338,7 @@ void EtcdLeader::lose(const std::string& why) {
 // Nobody waits for the answer: if it is lost, the lease ends by itself.
 void EtcdLeader::give_back() {
   if (lease_ == 0) return;
-  ask(Revoke{std::exchange(lease_, 0)}, std::chrono::seconds(ttl_seconds_));
+  ask(Revoke{std::exchange(lease_, 0)}, lease_time());
 }
 
 int EtcdLeader::ask(Request request, Duration within) {
@@ -311,12 +350,6 @@ void EtcdLeader::trouble(const Failed& failed) {
   if (failed.why == said_) return;
   said_ = failed.why;
   out_.emplace_back(Say{Tone::warning, failed.why, failed.refused});
-}
-
-// The time for which a lease is sure to live after it was asked for: etcd's clock may run faster
-// than ours, and a deed takes a moment after acts() was asked.
-Duration EtcdLeader::sure_for(int ttl_seconds) const {
-  return Duration(std::chrono::seconds(ttl_seconds)) * 3 / 4;
 }
 
 void EtcdLeader::enter(LeaderPhase next) {

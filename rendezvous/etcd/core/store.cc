@@ -11,8 +11,8 @@ std::string sequence_text(LeaseId lease, std::uint64_t number) {
   return std::to_string(lease) + ":" + std::to_string(number);
 }
 
-EtcdStore::EtcdStore(Keys keys, Revision revision, LeaseId lease)
-    : keys_(std::move(keys)), revision_(revision), lease_(lease) {}
+EtcdStore::EtcdStore(Keys keys, Revision revision, LeaseId lease, Duration within)
+    : keys_(std::move(keys)), revision_(revision), lease_(lease), within_(within) {}
 
 EtcdStore::Ticket EtcdStore::save(const std::string& job, std::string record, LeaseId lease) {
   return add(keys_.job(job), std::move(record), lease);
@@ -57,7 +57,7 @@ std::optional<Transaction> EtcdStore::next(TimePoint now) {
   }
   // A newer change of a job that goes now may have a higher ticket: it is kept no later than said.
   current_upto_ = queue_.empty() ? last_ticket_ : queue_.front().ticket - 1;
-  keep_by_ = now + kKeepWithin;
+  keep_by_ = now + within_;
   transaction.otherwise = {keys_.leader(), keys_.sequence()};
   current_ = transaction;
   return transaction;
@@ -68,7 +68,7 @@ EtcdStore::Verdict EtcdStore::answered(const Answer& answer, TimePoint now) {
   if (const auto* failed = std::get_if<Failed>(&answer)) {
     if (failed->refused) return Disowned{failed->why};
     if (now < keep_by_) return Again{failed->why};
-    return Disowned{"etcd has kept nothing for " + duration_text(kKeepWithin) + ": " + failed->why};
+    return Disowned{"etcd has kept nothing for " + duration_text(within_) + ": " + failed->why};
   }
   const auto* done = std::get_if<Transacted>(&answer);
   DISTRUN_CHECK(done != nullptr);

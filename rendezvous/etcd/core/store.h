@@ -14,9 +14,9 @@
 // carried out before.
 //
 // One transaction is on its way at a time; what comes meanwhile goes with the next, of each job
-// only the last.  One that is not carried out within about a lease's time ends the leadership: etcd
-// may confirm keep-alives and yet take no writes (it is full, or its disk hangs), and a leader
-// whose decisions nobody hears is none.
+// only the last.  One that is not carried out in time ends the leadership: etcd may confirm that
+// this replica leads and yet take no writes (it is full, or its disk hangs), and a leader whose
+// decisions nobody hears is none.
 //
 // Pure, as EtcdLeader is.
 #pragma once
@@ -38,8 +38,6 @@ namespace distrun::rendezvous::etcd {
 // etcd takes 128 changes, and 1.5 MiB.
 inline constexpr std::size_t kMaxChanges = 100;
 inline constexpr std::size_t kMaxTransactionBytes = 1024UL * 1024;
-// From next() on, all tries together.
-inline constexpr Duration kKeepWithin = std::chrono::seconds(2);
 
 std::string sequence_text(LeaseId lease, std::uint64_t number);
 
@@ -57,8 +55,9 @@ class EtcdStore {
   };
   using Verdict = std::variant<Kept, Again, Disowned>;
 
-  // `revision`, `lease`: of the leader's key.
-  EtcdStore(Keys keys, Revision revision, LeaseId lease);
+  // `revision`, `lease`: of the leader's key.  `within`: from next() on, for all tries of a
+  // transaction together.
+  EtcdStore(Keys keys, Revision revision, LeaseId lease, Duration within);
 
   // With a lease of its own, the record goes when that ends.
   Ticket save(const std::string& job, std::string record, LeaseId lease = 0);
@@ -86,6 +85,7 @@ class EtcdStore {
   Keys keys_;
   Revision revision_;
   LeaseId lease_;
+  Duration within_;
   std::uint64_t number_ = 0;  // of the last transaction that was carried out
   Ticket last_ticket_ = 0;
   std::deque<Queued> queue_;

@@ -24,6 +24,8 @@ TEST(EtcdElectionSim, WhatIsToldWasWrittenByTheOnlyOneThatLed) {
     sum.late_tries += world.tally().late_tries;
     sum.pauses += world.tally().pauses;
     sum.unkept += world.tally().unkept;
+    sum.went_on += world.tally().went_on;
+    sum.not_moved += world.tally().not_moved;
   }
   // Else it would be easy.
   EXPECT_GT(sum.led, 3 * static_cast<int>(kSeeds));
@@ -32,6 +34,8 @@ TEST(EtcdElectionSim, WhatIsToldWasWrittenByTheOnlyOneThatLed) {
   EXPECT_GT(sum.late_tries, static_cast<int>(kSeeds));
   EXPECT_GT(sum.pauses, static_cast<int>(kSeeds));
   EXPECT_GT(sum.unkept, 0);
+  EXPECT_GT(sum.went_on, static_cast<int>(kSeeds));
+  EXPECT_GT(sum.not_moved, 0);
 }
 
 TEST(EtcdElectionSim, TheSameSeedIsTheSameRun) {
@@ -59,7 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Flaw::tells_before_it_is_kept, Flaw::does_not_ask_before_it_tells,
                     Flaw::writes_without_the_key, Flaw::writes_without_the_sequence,
                     Flaw::a_pause_stops_its_clock, Flaw::keeps_on_after_a_failed_guard,
-                    Flaw::asks_for_ever_to_keep));
+                    Flaw::asks_for_ever_to_keep, Flaw::renews_without_a_look));
 
 }  // namespace
 }  // namespace distrun::rendezvous::etcd

@@ -14,7 +14,7 @@ constexpr int kJobs = 3;
 constexpr Duration kFaultsLast = seconds(120);
 constexpr Duration kCalm = seconds(20);
 // For the transaction that was on its way, its own, and a pause that does not cost the lease.
-constexpr Duration kDecisionsWait = 2 * kKeepWithin + milliseconds(1500);
+constexpr Duration kDecisionsWait = 2 * milliseconds(4500) + milliseconds(1500);
 
 const Keys kKeys{};
 
@@ -48,6 +48,7 @@ std::string ElectionWorld::run() {
   }
   schedule({.kind = Kind::etcd_goes}, between(seconds(10), seconds(30)));
   schedule({.kind = Kind::etcd_is_full}, between(seconds(10), seconds(60)));
+  schedule({.kind = Kind::member_is_stale}, between(seconds(5), seconds(40)));
   const TimePoint calm_from = started_ + kFaultsLast;
   while (broken_.empty() && !agenda_.empty() && agenda_.top().at < calm_from + kCalm) {
     Entry next = agenda_.top();
@@ -124,14 +125,24 @@ void ElectionWorld::step(Entry entry) {
       return schedule({.kind = Kind::etcd_comes}, between(milliseconds(200), seconds(8)));
     case Kind::etcd_comes:
       etcd_away_ = false;
+      etcd_.promote(etcds_time());
       return schedule({.kind = Kind::etcd_goes}, between(seconds(10), seconds(30)));
     case Kind::etcd_is_full:
       if (!faults_) return;
       etcd_full_ = true;
-      return schedule({.kind = Kind::etcd_has_room}, between(seconds(1), seconds(12)));
+      return schedule({.kind = Kind::etcd_has_room}, between(seconds(1), seconds(16)));
     case Kind::etcd_has_room:
       etcd_full_ = false;
       return schedule({.kind = Kind::etcd_is_full}, between(seconds(10), seconds(60)));
+    case Kind::member_is_stale:
+      if (!faults_) return;
+      member_stale_ = true;
+      etcd_.promote(etcds_time());
+      for (Replica& each : replicas_) each.at_stale = chance(0.5);
+      return schedule({.kind = Kind::member_notices}, between(seconds(1), seconds(8)));
+    case Kind::member_notices:
+      member_stale_ = false;
+      return schedule({.kind = Kind::member_is_stale}, between(seconds(5), seconds(40)));
   }
 }
 
@@ -176,7 +187,7 @@ void ElectionWorld::apply(int replica, const leader::Lead& effect) {
   self.revision = effect.revision;
   self.saving.clear();
   self.numbers.clear();
-  self.store.emplace(kKeys, effect.revision, effect.lease);
+  self.store.emplace(kKeys, effect.revision, effect.lease, effect.patience);
   for (const KeyValue& job : effect.jobs) {
     for (int i = 0; i < kJobs; ++i) {
       if (job.key == kKeys.job(job_name(i))) self.numbers[i] = number_in(job.value);
@@ -188,6 +199,11 @@ void ElectionWorld::apply(int replica, const leader::Lead& effect) {
            job_name(job) + ", it read " + std::to_string(self.numbers[job]));
     }
   }
+}
+
+void ElectionWorld::apply(int replica, const leader::GoOn&) {
+  ++tally_.went_on;
+  tell_what_is_kept(replica);
 }
 
 void ElectionWorld::apply(int replica, const leader::Halt&) {
@@ -207,6 +223,14 @@ void ElectionWorld::ask(int replica, int number, Request request, Duration withi
                     .lease = at(replica).lease,
                     .request = std::move(request),
                     .deadline = now_ + within});
+  const auto* look = std::get_if<Range>(&calls_.back().request);
+  if (flaw_ == Flaw::renews_without_a_look && at(replica).store && look != nullptr &&
+      look->key == kKeys.leader()) {
+    Found own;
+    own.keys.push_back({look->key, "", at(replica).revision, at(replica).lease});
+    return schedule({.kind = Kind::answer, .replica = replica, .call = id, .answer = own},
+                    milliseconds(1));
+  }
   const int tries = faults_ && chance(0.2) ? 3 : 1;
   for (int i = 0; i < tries; ++i) {
     if (faults_ && chance(0.05)) continue;  // lost
@@ -219,7 +243,24 @@ void ElectionWorld::ask(int replica, int number, Request request, Duration withi
   schedule({.kind = Kind::answer, .replica = replica, .call = id, .answer = failed}, within);
 }
 
+// It confirms what it knows, and carries nothing out; who hears nothing from it asks another.
+bool ElectionWorld::asks_stale_member(int id) {
+  const Call& call = calls_[static_cast<std::size_t>(id)];
+  if (!member_stale_ || !at(call.replica).at_stale) return false;
+  if (std::holds_alternative<KeepAlive>(call.request)) {
+    ++tally_.not_moved;
+    const int ttl = LeaderLimits{}.ttl_seconds;
+    schedule({.kind = Kind::answer, .replica = call.replica, .call = id, .answer = KeptAlive{ttl}},
+             delay());
+    return true;
+  }
+  at(call.replica).at_stale = false;
+  schedule({.kind = Kind::to_etcd, .call = id}, milliseconds(500));
+  return true;
+}
+
 void ElectionWorld::carry_out(int id) {
+  if (asks_stale_member(id)) return;
   const Call call = calls_[static_cast<std::size_t>(id)];
   if (etcd_away_) {  // lost, or it waits in a member that has lost the others
     if (chance(0.5))
@@ -282,7 +323,7 @@ void ElectionWorld::spread_news() {
 
 void ElectionWorld::decide(int replica) {
   Replica& self = at(replica);
-  if (!self.store || !acts(self)) return;
+  if (!self.store || !self.leader.leads(time_of(self))) return;
   const int job = std::uniform_int_distribution<int>(0, kJobs - 1)(random_);
   const Told decision{job, ++self.numbers[job]};
   ++tally_.decided;
@@ -321,11 +362,8 @@ void ElectionWorld::on_kept(int replica, const Answer& answer) {
     return tell(replica, self.saving.front().decision);
   }
   if (const auto* kept = std::get_if<EtcdStore::Kept>(&verdict)) {
-    while (!self.saving.empty() && self.saving.front().ticket <= kept->upto) {
-      const Told decision = self.saving.front().decision;
-      self.saving.pop_front();
-      if (acts(self) || flaw_ == Flaw::does_not_ask_before_it_tells) tell(replica, decision);
-    }
+    for (Saving& each : self.saving) each.kept = each.ticket <= kept->upto;
+    tell_what_is_kept(replica);
     return pump(replica);
   }
   if (std::holds_alternative<EtcdStore::Again>(verdict)) {
@@ -333,6 +371,16 @@ void ElectionWorld::on_kept(int replica, const Answer& answer) {
   }
   if (std::holds_alternative<Failed>(answer)) ++tally_.unkept;
   feed(replica, leader::Disowned{std::get<EtcdStore::Disowned>(verdict).why});
+}
+
+void ElectionWorld::tell_what_is_kept(int replica) {
+  Replica& self = at(replica);
+  while (!self.saving.empty() && self.saving.front().kept) {
+    if (!acts(self) && flaw_ != Flaw::does_not_ask_before_it_tells) return;
+    const Told decision = self.saving.front().decision;
+    self.saving.pop_front();
+    tell(replica, decision);
+  }
 }
 
 void ElectionWorld::tell(int replica, const Told& decision) {

@@ -2,13 +2,13 @@
 // that do what they may; in virtual time, from a seed.  A referee looks at every step.
 //
 //   each replica   EtcdLeader, EtcdStore and, in place of a coordinator, a counter for each job
-//   that
-//                  it raises while it leads ("a decision"), keeps, and then tells
+//                  that it raises while it leads ("a decision"), keeps, and then tells
 //   the network    delays, loses and repeats requests; a try may be carried out long after who
-//   asked
-//                  has given up; answers and news of the watch get lost
-//   etcd           is away now and then, or full: it confirms leases and takes no writes; its clock
-//                  may run faster than the replicas'; leases may end late
+//                  asked has given up; answers and news of the watch get lost
+//   etcd           is away now and then, as while it elects, and extends all leases when it is
+//                  back; or full: it confirms leases and takes no writes; or one of its members has
+//                  not noticed that it leads the others no more: it confirms leases that have
+//                  ended; its clock may run faster than the replicas'; leases may end late
 //   a replica      is paused now and then, with all that waits for it, and woken
 //
 // What the referee says, of every run:
@@ -16,7 +16,7 @@
 //   - etcd takes a decision only from who holds the key at that moment
 //   - what is told was written before, by who tells it
 //   - what was told is found by every later leader: no number of a job is told twice, none goes
-//   back
+//     back
 //   - nobody who leads waits for long for a decision to be kept
 //   - once all faults are over, one acts
 #pragma once
@@ -48,7 +48,8 @@ enum class Flaw {
   writes_without_the_sequence,    // the guard against late tries is gone
   a_pause_stops_its_clock,        // what comes after one is taken for punctual
   keeps_on_after_a_failed_guard,  // takes Disowned for Kept
-  asks_for_ever_to_keep           // takes a transaction's time for endless
+  asks_for_ever_to_keep,          // takes a transaction's time for endless
+  renews_without_a_look           // believes keep-alives alone
 };
 
 struct Tally {  // of a run: what it was worth
@@ -57,7 +58,9 @@ struct Tally {  // of a run: what it was worth
   int told = 0;
   int late_tries = 0;  // carried out after who asked had given up
   int pauses = 0;
-  int unkept = 0;  // led no more, for etcd took no writes
+  int unkept = 0;     // led no more, for etcd took no writes
+  int went_on = 0;    // was not sure for a time, and led on
+  int not_moved = 0;  // keep-alives that a member confirmed which does not lead the others
   bool operator==(const Tally&) const = default;
 };
 
@@ -77,6 +80,7 @@ class ElectionWorld {
     EtcdStore::Ticket ticket = 0;
     Told decision;
     TimePoint since{};
+    bool kept = false;
   };
   struct Replica {
     explicit Replica(LeaderLimits limits) : leader(std::move(limits)) {}
@@ -88,6 +92,7 @@ class ElectionWorld {
     Revision revision = 0;
     int tenure = 0;
     int watch = 0;
+    bool at_stale = false;  // asks the member that has not noticed, until that does not answer
     std::optional<TimePoint> awake_at;  // paused until then
     Duration lost{};                    // with a flaw: how much its clock is behind
     std::optional<TimePoint> tick_at;   // the one that counts,
@@ -105,7 +110,9 @@ class ElectionWorld {
     etcd_goes,
     etcd_comes,
     etcd_is_full,
-    etcd_has_room
+    etcd_has_room,
+    member_is_stale,
+    member_notices
   };
   struct Entry {
     TimePoint at{};
@@ -138,17 +145,20 @@ class ElectionWorld {
   void apply(int replica, const leader::Watch& effect);
   void apply(int replica, const leader::Unwatch& effect);
   void apply(int replica, const leader::Lead& effect);
+  void apply(int replica, const leader::GoOn& effect);
   void apply(int replica, const leader::Halt& effect);
   void apply(int, const leader::Follow&) {}
   void apply(int, const leader::Resigned&) {}
   void apply(int, const leader::Say&) {}
   void ask(int replica, int number, Request request, Duration within);
   void carry_out(int call);
+  bool asks_stale_member(int call);
   void answered(const Entry& entry);
   void decide(int replica);
   void pump(int replica);
   void keep(int replica, Transaction transaction);
   void on_kept(int replica, const Answer& answer);
+  void tell_what_is_kept(int replica);
   void tell(int replica, const Told& decision);
   void spread_news();
   void check();
@@ -172,6 +182,7 @@ class ElectionWorld {
   ModelEtcd etcd_;
   bool etcd_away_ = false;
   bool etcd_full_ = false;
+  bool member_stale_ = false;
   double etcd_clock_ = 1.0;  // how fast it runs
   TimePoint started_ = now_;
   std::optional<KeyValue> last_key_;

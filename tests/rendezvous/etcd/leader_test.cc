@@ -32,6 +32,9 @@ class Replica {
       } else if (const auto* lead = std::get_if<leader::Lead>(&effect)) {
         EXPECT_FALSE(led) << "led twice without a halt";
         led = *lead;
+      } else if (std::holds_alternative<leader::GoOn>(effect)) {
+        EXPECT_TRUE(leader_.acts(now));
+        ++went_on;
       } else if (const auto* halt = std::get_if<leader::Halt>(&effect)) {
         led.reset();
         halted = halt->why;
@@ -39,6 +42,7 @@ class Replica {
         follows = follow->endpoint;
       } else if (const auto* watch = std::get_if<leader::Watch>(&effect)) {
         watching = watch->watch;
+        watched_from = watch->from;
       } else if (std::holds_alternative<leader::Unwatch>(effect)) {
         watching = 0;
       } else if (std::holds_alternative<leader::Resigned>(effect)) {
@@ -69,6 +73,12 @@ class Replica {
     answer_all(now);
   }
   bool acts(TimePoint now) const { return leader_.acts(now); }
+  bool leads(TimePoint now) const { return leader_.leads(now); }
+  void fail_one(TimePoint now) {
+    const int number = asked.front().number;
+    asked.pop_front();
+    tell(leader::Answered{number, Failed{"etcd does not answer", false}}, now);
+  }
   LeaderPhase phase() const { return leader_.phase(); }
   std::optional<TimePoint> deadline() const { return leader_.next_deadline(); }
 
@@ -77,6 +87,8 @@ class Replica {
   std::string halted;
   std::string follows = "?";
   int watching = 0;
+  Revision watched_from = 0;
+  int went_on = 0;
   bool resigned = false;
 
  private:
@@ -159,10 +171,80 @@ TEST_F(EtcdLeaderTest, ItStopsToActBeforeEtcdCanGiveTheKeyToAnother) {
 TEST_F(EtcdLeaderTest, TheTimeCountsFromWhenAKeepAliveWasSentNotFromItsAnswer) {
   a_.start(kStart);
   a_.tell(leader::Tick{}, kStart + milliseconds(400));
+  a_.answer_one(kStart + milliseconds(400));
   ASSERT_EQ(a_.asked.size(), 1u);
   a_.answer_one(kStart + milliseconds(1400));
   EXPECT_TRUE(a_.acts(kStart + milliseconds(1899)));
   EXPECT_FALSE(a_.acts(kStart + milliseconds(1900)));
+}
+
+TEST_F(EtcdLeaderTest, AKeepAliveIsAskedForOnlyAfterALookThatFoundTheKeyItsOwn) {
+  a_.start(kStart);
+  a_.tell(leader::Tick{}, kStart + milliseconds(400));
+  ASSERT_EQ(a_.asked.size(), 1u);
+  EXPECT_EQ(std::get<Range>(a_.asked.front().request).key, "/distrun/leader");
+  a_.fail_one(kStart + milliseconds(1399));
+  EXPECT_TRUE(a_.asked.empty());
+  EXPECT_FALSE(a_.acts(kStart + milliseconds(1500)));
+}
+
+TEST_F(EtcdLeaderTest,
+       ALookThatFindsTheKeyGoneOrAnothersEndsTheLeadershipWithoutAnyNewsOfTheWatch) {
+  for (const bool anothers : {false, true}) {
+    ModelEtcd etcd;
+    Replica a(etcd, "a");
+    a.start(kStart);
+    etcd.erase("/distrun/leader");
+    if (anothers) etcd.put("/distrun/leader", "b:29400 b");
+    a.tell(leader::Tick{}, kStart + milliseconds(400));
+    a.answer_one(kStart + milliseconds(400));
+    EXPECT_FALSE(a.led);
+    EXPECT_THAT(a.halted, HasSubstr(anothers ? "b:29400 b leads now" : "/distrun/leader is gone"));
+  }
+}
+
+TEST_F(EtcdLeaderTest, AWatchThatEndedBeginsAnewAfterTheLastLookNotWhereHistoryMayBeCompacted) {
+  a_.start(kStart);
+  const Revision first = a_.watched_from;
+  for (int i = 0; i < 100; ++i) etcd_.put("/elsewhere", std::to_string(i));
+  a_.run(kStart, kStart + seconds(10));
+  a_.tell(leader::Deaf{a_.watching}, kStart + seconds(10));
+  a_.run(kStart + seconds(10), kStart + seconds(11));
+  EXPECT_EQ(a_.watched_from, first + 100);
+}
+
+// As etcd, while it elects.
+TEST_F(EtcdLeaderTest, OneThatIsNotSureForAWhileLeadsOnIfItHasHeldTheKeyAllAlong) {
+  a_.start(kStart);
+  a_.tell(leader::Tick{}, kStart + milliseconds(400));
+  a_.tell(leader::Tick{}, *a_.deadline());
+  const TimePoint back = kStart + milliseconds(3500);
+  EXPECT_FALSE(a_.acts(back));
+  EXPECT_TRUE(a_.leads(back));
+  EXPECT_EQ(a_.went_on, 0);
+  etcd_.promote(kStart + seconds(2));
+  a_.answer_all(back);
+  EXPECT_TRUE(a_.led);
+  EXPECT_TRUE(a_.acts(back));
+  EXPECT_EQ(a_.went_on, 1);
+}
+
+TEST_F(EtcdLeaderTest, OneThatIsNotSureForLongerThanTheNextOneWaitsForItsMembersGivesUp) {
+  a_.start(kStart);
+  a_.tell(leader::Tick{}, kStart + milliseconds(400));
+  EXPECT_TRUE(a_.leads(kStart + milliseconds(4499)));
+  EXPECT_FALSE(a_.leads(kStart + milliseconds(4500)));
+  a_.tell(leader::Tick{}, kStart + milliseconds(4500));
+  EXPECT_FALSE(a_.led);
+}
+
+TEST_F(EtcdLeaderTest, ALeaseThatEtcdMakesLongerIsTheMeasureOfAll) {
+  a_.start(kStart);
+  a_.tell(leader::Tick{}, kStart + milliseconds(400));
+  a_.answer_one(kStart + milliseconds(400));
+  a_.tell(leader::Answered{a_.asked.front().number, KeptAlive{8}}, kStart + milliseconds(410));
+  EXPECT_TRUE(a_.acts(kStart + milliseconds(6399)));
+  EXPECT_FALSE(a_.acts(kStart + milliseconds(6400)));
 }
 
 TEST_F(EtcdLeaderTest, ALeaderThatWasPausedDoesNotActWhenItWakes) {
@@ -181,6 +263,7 @@ TEST_F(EtcdLeaderTest, ALeaderThatWasPausedDoesNotActWhenItWakes) {
 TEST_F(EtcdLeaderTest, AnAnswerThatWaitedWhileItWasPausedProvesNothing) {
   a_.start(kStart);
   a_.tell(leader::Tick{}, kStart + milliseconds(400));
+  a_.answer_one(kStart + milliseconds(400));
   ASSERT_EQ(a_.asked.size(), 1u);
   const int number = a_.asked.front().number;
   const TimePoint awake = kStart + seconds(10);
@@ -193,12 +276,14 @@ TEST_F(EtcdLeaderTest, WhileEtcdIsSilentItDecidesNothingAndLeadsAgainOnceItAnswe
   a_.start(kStart);
   a_.tell(leader::Tick{}, kStart + milliseconds(400));
   a_.tell(leader::Tick{}, *a_.deadline());
+  EXPECT_FALSE(a_.acts(*a_.deadline()));
+  a_.tell(leader::Tick{}, *a_.deadline());
   EXPECT_FALSE(a_.led);
   const TimePoint back = kStart + seconds(30);
   while (!a_.asked.empty()) {
     const int number = a_.asked.front().number;
     a_.asked.pop_front();
-    a_.tell(leader::Answered{number, Failed{"etcd does not answer", false}}, kStart + seconds(3));
+    a_.tell(leader::Answered{number, Failed{"etcd does not answer", false}}, kStart + seconds(5));
   }
   a_.run(back, back + seconds(5));
   EXPECT_TRUE(a_.led);
@@ -214,6 +299,7 @@ TEST_F(EtcdLeaderTest, ALeaderWhoseKeyIsDeletedStops) {
 TEST_F(EtcdLeaderTest, ALeaderWhoseLeaseEtcdHasEndedStops) {
   a_.start(kStart);
   a_.tell(leader::Tick{}, kStart + milliseconds(400));
+  a_.answer_one(kStart + milliseconds(400));
   const int number = a_.asked.front().number;
   a_.tell(leader::Answered{number, KeptAlive{0}}, kStart + milliseconds(401));
   EXPECT_FALSE(a_.led);

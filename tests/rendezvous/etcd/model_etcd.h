@@ -31,6 +31,11 @@ class ModelEtcd {
     }
     return gone;
   }
+  // As a member does that was elected: no lease ends sooner than in its whole time.
+  void promote(TimePoint now) {
+    for (auto& [id, lease] : leases_)
+      lease.ends = std::max(lease.ends, now + std::chrono::seconds(lease.ttl_seconds));
+  }
   const KeyValue* find(const std::string& key) const {
     const auto found = keys_.find(key);
     return found == keys_.end() ? nullptr : &found->second;

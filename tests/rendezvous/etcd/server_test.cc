@@ -44,6 +44,7 @@ class LateServer : public testing::Test {
       return {};
     };
     options.may_act = [this](TimePoint) { return acts_.load(); };
+    options.may_tell = [this](TimePoint) { return tells_.load(); };
     options.unreadable = {{"damaged", "the record of job damaged cannot be read"}};
     options.max_held = kMaxHeld;
     options.on_overfull = [this] { ++overfull_; };
@@ -104,7 +105,13 @@ class LateServer : public testing::Test {
   }
 
   static constexpr std::size_t kMaxHeld = 200;
+  void tell_again() {
+    tells_ = true;
+    on_thread([this] { server_->go_on(); });
+  }
+
   std::atomic<bool> acts_ = true;
+  std::atomic<bool> tells_ = true;
   std::atomic<int> overfull_ = 0;
   std::uint16_t port_ = 0;
 
@@ -249,6 +256,35 @@ TEST_F(LateServer, APingNamesNoRoundThatIsNotDurable) {
   const auto second = member.await<Welcome>();
   ASSERT_TRUE(second);
   EXPECT_EQ(next_ping(member)->last, second->round);
+}
+
+TEST_F(LateServer, WhoIsNotSureThatItLeadsDecidesAndTellsItOnceItIs) {
+  tells_ = false;
+  StubAgent agent(port_, join_of("train", "host-a", 1));
+  Listening listening(agent);
+  ASSERT_TRUE(waits("train"));
+  make_durable();
+  EXPECT_TRUE(listening.hears_nothing());
+  tell_again();
+  EXPECT_TRUE(listening.is_welcome());
+}
+
+TEST_F(LateServer, WhoIsNotSureThatItLeadsKeepsItsMembers) {
+  StubAgent member(port_, impatient("train"));
+  ASSERT_TRUE(waits("train"));
+  make_durable();
+  const auto round = member.await<Welcome>();
+  ASSERT_TRUE(round);
+  ASSERT_TRUE(next_ping(member));
+  tells_ = false;
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(next_ping(member)) << "after " << i;  // 1.5 s
+  Outcome stopped;
+  stopped.round = round->round;
+  member.say(Ended{stopped, 40'002});
+  tell_again();
+  ASSERT_TRUE(waits("train"));
+  make_durable();
+  EXPECT_TRUE(member.await<Welcome>());
 }
 
 TEST_F(LateServer, WhatWaitsHasALimitAndPastItNothingIsDecided) {

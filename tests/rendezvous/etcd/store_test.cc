@@ -17,6 +17,7 @@ using testing::HasSubstr;
 
 constexpr TimePoint kNow{std::chrono::hours(1)};
 constexpr LeaseId kLease = 7;
+constexpr Duration kKeepWithin = std::chrono::seconds(3);
 
 class EtcdStoreTest : public testing::Test {
  protected:
@@ -24,7 +25,7 @@ class EtcdStoreTest : public testing::Test {
     etcd_.add_lease(kLease);
     etcd_.put(keys_.leader(), "a:1 a");
     etcd_.put(keys_.sequence(), sequence_text(kLease, 0));
-    store_.emplace(keys_, etcd_.find(keys_.leader())->create_revision, kLease);
+    store_.emplace(keys_, etcd_.find(keys_.leader())->create_revision, kLease, kKeepWithin);
   }
   EtcdStore::Verdict carry_out(const Transaction& transaction) {
     return store_->answered(etcd_.carry_out(transaction, kNow), kNow);
