@@ -48,7 +48,7 @@ NoAnswer weightier(std::optional<NoAnswer> a, NoAnswer b) {
 
 }  // namespace
 
-std::shared_ptr<CoordinatorLine> CoordinatorLine::dial(asio::io_context& io, Resolver& resolver,
+std::shared_ptr<CoordinatorLine> CoordinatorLine::dial(asio::io_context& io, io::Resolver& resolver,
                                                        const rendezvous::Contact& contact,
                                                        Duration timeout, Callbacks callbacks) {
   std::shared_ptr<CoordinatorLine> self(
@@ -77,7 +77,7 @@ CoordinatorLine::CoordinatorLine(asio::io_context& io, const rendezvous::Contact
       deadline_(io),
       stagger_(io) {}
 
-void CoordinatorLine::on_addresses(Result<Resolver::Addresses> addresses) {
+void CoordinatorLine::on_addresses(Result<io::Resolver::Addresses> addresses) {
   if (over_) return;
   if (!addresses) {
     reason_ = NoAnswer::unknown;

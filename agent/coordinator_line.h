@@ -7,11 +7,11 @@
 // at which a coordinator greets is taken.  What answered at each is told if none does.
 #pragma once
 
-#include "agent/resolver.h"
 #include "rendezvous/core/member.h"
 #include "rendezvous/protocol/frame.h"
 #include "rendezvous/server/connection.h"
 #include "runtime/base/time.h"
+#include "runtime/io/resolver.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
@@ -35,7 +35,7 @@ class CoordinatorLine : public std::enable_shared_from_this<CoordinatorLine> {
     std::function<void(std::string why)> closed;  // after connected; not after hang_up()
   };
   // Never calls back from within.
-  static std::shared_ptr<CoordinatorLine> dial(boost::asio::io_context& io, Resolver& resolver,
+  static std::shared_ptr<CoordinatorLine> dial(boost::asio::io_context& io, io::Resolver& resolver,
                                                const rendezvous::Contact& contact, Duration timeout,
                                                Callbacks callbacks);
 
@@ -58,7 +58,7 @@ class CoordinatorLine : public std::enable_shared_from_this<CoordinatorLine> {
 
   CoordinatorLine(boost::asio::io_context& io, const rendezvous::Contact& contact, Duration timeout,
                   Callbacks callbacks);
-  void on_addresses(Result<Resolver::Addresses> addresses);
+  void on_addresses(Result<io::Resolver::Addresses> addresses);
   void try_next();
   void on_connected(const AttemptPtr& attempt, const boost::system::error_code& failure);
   void on_bytes(const AttemptPtr& attempt, std::string_view bytes);
@@ -76,10 +76,10 @@ class CoordinatorLine : public std::enable_shared_from_this<CoordinatorLine> {
   rendezvous::Contact contact_;
   Duration timeout_;
   Callbacks callbacks_;
-  std::shared_ptr<Resolver::Question> question_;
+  std::shared_ptr<io::Resolver::Question> question_;
   boost::asio::steady_timer deadline_;
   boost::asio::steady_timer stagger_;
-  Resolver::Addresses left_;  // the next one last
+  io::Resolver::Addresses left_;  // the next one last
   std::vector<AttemptPtr> attempts_;
   AttemptPtr taken_;
   std::optional<rendezvous::member::NoAnswer> reason_;  // the one that weighs most

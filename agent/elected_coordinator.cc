@@ -52,11 +52,11 @@ ElectedCoordinator::~ElectedCoordinator() {
 
 void ElectedCoordinator::look_up() {
   const auto& endpoints = options_.cluster.endpoints;
-  lookup_ = NameLookup::start(io_, endpoints[next_].host, kLookUp,
-                              [this](const auto& addresses) { on_addresses(addresses); });
+  lookup_ = io::NameLookup::start(io_, endpoints[next_].host, kLookUp,
+                                  [this](const auto& addresses) { on_addresses(addresses); });
 }
 
-void ElectedCoordinator::on_addresses(const Result<NameLookup::Addresses>& addresses) {
+void ElectedCoordinator::on_addresses(const Result<io::NameLookup::Addresses>& addresses) {
   lookup_.reset();
   const auto& endpoints = options_.cluster.endpoints;
   const etcd::Endpoint& endpoint = endpoints[next_];

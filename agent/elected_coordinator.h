@@ -7,10 +7,10 @@
 // at the node that leads.
 #pragma once
 
-#include "agent/name_lookup.h"
 #include "rendezvous/core/member.h"
 #include "rendezvous/etcd/replica.h"
 #include "runtime/base/time.h"
+#include "runtime/io/name_lookup.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -54,14 +54,14 @@ class ElectedCoordinator {
 
  private:
   void look_up();
-  void on_addresses(const Result<NameLookup::Addresses>& addresses);
+  void on_addresses(const Result<io::NameLookup::Addresses>& addresses);
   void try_again();
   void start(const std::string& address);
 
   boost::asio::io_context& io_;
   Options options_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<NameLookup> lookup_;
+  std::shared_ptr<io::NameLookup> lookup_;
   std::size_t next_ = 0;  // endpoint to look up
   std::string loopback_;  // from where an etcd on this machine is reached
   std::string trouble_;   // with finding an address

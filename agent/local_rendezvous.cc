@@ -21,7 +21,7 @@ constexpr int kBeatsMissed = 10'000;
 constexpr Duration kLookup = std::chrono::seconds(30);
 
 // IPv4 before IPv6.
-std::string first_of(const NameLookup::Addresses& addresses) {
+std::string first_of(const io::NameLookup::Addresses& addresses) {
   const auto v4 = std::find_if(addresses.begin(), addresses.end(),
                                [](const auto& address) { return address.is_v4(); });
   return (v4 != addresses.end() ? *v4 : addresses.front()).to_string();
@@ -112,7 +112,7 @@ void LocalRendezvous::on(const rendezvous::Welcome& welcome) {
   boost::system::error_code no_address;
   boost::asio::ip::make_address(spec_.master_addr, no_address);
   if (!no_address) return open_store(welcome, spec_.master_addr);
-  lookup_ = NameLookup::start(io_, spec_.master_addr, kLookup, [this, welcome](auto found) {
+  lookup_ = io::NameLookup::start(io_, spec_.master_addr, kLookup, [this, welcome](auto found) {
     if (found) return open_store(welcome, first_of(*found));
     answer_(RoundFailed{RoundError::no_store,
                         "--master-addr cannot be looked up: " + found.error().detail +

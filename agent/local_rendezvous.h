@@ -7,10 +7,10 @@
 #pragma once
 
 #include "agent/core/spec.h"
-#include "agent/name_lookup.h"
 #include "agent/rendezvous_client.h"
 #include "rendezvous/core/rendezvous.h"
 #include "rendezvous/server/store_server.h"
+#include "runtime/io/name_lookup.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -49,7 +49,7 @@ class LocalRendezvous : public RendezvousClient {
   rendezvous::Fence round_;   // the last one
   bool answer_owed_ = false;  // to join()
   boost::asio::steady_timer timer_;
-  std::shared_ptr<NameLookup> lookup_;  // of --master-addr
+  std::shared_ptr<io::NameLookup> lookup_;  // of --master-addr
   std::unique_ptr<rendezvous::StoreServer> store_;
 };
 

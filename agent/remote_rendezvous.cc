@@ -178,7 +178,7 @@ void RemoteRendezvous::look_up_endpoint() {
                             [this](auto addresses) { on_endpoint(std::move(addresses)); });
 }
 
-void RemoteRendezvous::on_endpoint(Result<Resolver::Addresses> addresses) {
+void RemoteRendezvous::on_endpoint(Result<io::Resolver::Addresses> addresses) {
   if (!addresses && options_.is_host != true) {
     // It may be this node's own: then nobody else would host.  So not before it is known.
     const bool first = lookups_++ == 0;
@@ -193,7 +193,7 @@ void RemoteRendezvous::on_endpoint(Result<Resolver::Addresses> addresses) {
     });
     return;
   }
-  const auto hosts = host_endpoint(addresses ? *addresses : Resolver::Addresses{});
+  const auto hosts = host_endpoint(addresses ? *addresses : io::Resolver::Addresses{});
   if (!hosts) {
     over_ = true;
     return answer_(RoundFailed{RoundError::closed, hosts.error().detail});
@@ -202,10 +202,10 @@ void RemoteRendezvous::on_endpoint(Result<Resolver::Addresses> addresses) {
 }
 
 // True: this node's coordinator listens at the endpoint.  An error only for who was told to host.
-Result<bool> RemoteRendezvous::host_endpoint(const Resolver::Addresses& addresses) {
+Result<bool> RemoteRendezvous::host_endpoint(const io::Resolver::Addresses& addresses) {
   const bool told_to = options_.is_host == true;
   const std::uint16_t port = options_.endpoint.port;
-  Resolver::Addresses own;
+  io::Resolver::Addresses own;
   for (const auto& address : addresses) {
     if (is_own_address(address)) own.push_back(address);
   }

@@ -17,7 +17,6 @@
 #include "agent/core/spec.h"
 #include "agent/elected_coordinator.h"
 #include "agent/rendezvous_client.h"
-#include "agent/resolver.h"
 #include "rendezvous/core/member.h"
 #include "rendezvous/server/coordinator_server.h"
 #include "rendezvous/server/event_file.h"
@@ -26,6 +25,7 @@
 #include "runtime/base/ids.h"
 #include "runtime/base/result.h"
 #include "runtime/base/time.h"
+#include "runtime/io/resolver.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -96,8 +96,8 @@ class RemoteRendezvous : public RendezvousClient {
   void stand_for_election();
   void wait_for_etcd(TimePoint until);
   void look_up_endpoint();
-  void on_endpoint(Result<Resolver::Addresses> addresses);
-  Result<bool> host_endpoint(const Resolver::Addresses& addresses);
+  void on_endpoint(Result<io::Resolver::Addresses> addresses);
+  Result<bool> host_endpoint(const io::Resolver::Addresses& addresses);
   void begin_member(bool hosts);
   rendezvous::Authority authority(int successor) const;
   rendezvous::CoordinatorServerOptions server_options(rendezvous::Authority authority);
@@ -134,8 +134,8 @@ class RemoteRendezvous : public RendezvousClient {
   rendezvous::NodeId node_;
   Answer answer_;
 
-  Resolver resolver_;
-  std::shared_ptr<Resolver::Question> question_;  // where the endpoint is, at first
+  io::Resolver resolver_;
+  std::shared_ptr<io::Resolver::Question> question_;  // where the endpoint is, at first
   TimePoint look_up_until_{};
   int lookups_ = 0;  // that failed
   std::optional<rendezvous::Member> member_;

@@ -90,7 +90,7 @@ struct LeaderLimits {
   Duration look_again = std::chrono::seconds(2);        // following: in case the watch is deaf
   Duration pause = std::chrono::milliseconds(500);      // after a failure
   Duration resigning = std::chrono::milliseconds(500);  // to give the lease back
-  int page = 64;                                        // records read at once
+  int page = 8;                                         // records read at once: 4 MiB at most
 };
 
 namespace leader {

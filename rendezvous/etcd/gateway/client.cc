@@ -11,6 +11,7 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 namespace distrun::rendezvous::etcd {
 
@@ -50,6 +51,11 @@ bool is_of_token(const std::string& error) {
   return contains(error, "invalid auth token") || contains(error, "revision in header is old");
 }
 
+// That has ended meanwhile: another can be had.
+bool is_of_lease(const std::string& error) {
+  return contains(error, "requested lease not found");
+}
+
 std::string advice_for(const std::string& error) {
   if (contains(error, "user name is empty")) {
     return "; this etcd wants a user and a password";
@@ -74,16 +80,22 @@ std::string advice_for(const std::string& error) {
 
 class Client::Impl : public std::enable_shared_from_this<Impl> {
  public:
-  Impl(asio::io_context& io, const Cluster& cluster, std::shared_ptr<const Tls> tls,
-       ClientLimits limits)
+  Impl(asio::io_context& io, const Cluster& cluster, std::unique_ptr<TlsSource> tls,
+       ClientLimits limits, io::Resolver::Lookup lookup)
       : io_(io),
-        endpoints_(cluster.endpoints),
         user_(cluster.security.user),
         password_(cluster.security.password),
         tls_(std::move(tls)),
         limits_(limits),
-        idle_(endpoints_.size()) {
-    DISTRUN_CHECK(!endpoints_.empty());
+        idle_(cluster.endpoints.size()) {
+    DISTRUN_CHECK(!cluster.endpoints.empty());
+    for (const Endpoint& endpoint : cluster.endpoints)
+      targets_.push_back(std::make_shared<Target>(Target{endpoint, 0}));
+    if (lookup) {
+      resolver_.emplace(io, std::move(lookup));
+    } else {
+      resolver_.emplace(io);
+    }
   }
 
   void ask(Request request, Duration within, std::function<void(Answer)> done) {
@@ -130,7 +142,9 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
         [over, weak = weak_from_this(), at](const HttpLine::Reply& reply) {
           const auto self = weak.lock();
           if (self && reply.status == 0) self->leave(at);
-          over(reply.status == 0 ? reply.body : error_from(reply.body));
+          const std::string why = reply.status == 0 ? reply.body : error_from(reply.body);
+          if (self && reply.status != 0 && is_of_token(why)) self->token_.clear();
+          over(why);
         });
   }
 
@@ -146,6 +160,7 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
       for (const LinePtr& line : lines) line->close();
       lines.clear();
     }
+    resolver_->cancel();
     for (const CallPtr& call : std::exchange(calls_, {})) {
       call->timer.cancel();
       call->done = nullptr;
@@ -153,9 +168,11 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
   }
 
  private:
-  LinePtr new_line(std::size_t at) const {
-    return std::make_shared<HttpLine>(io_, endpoints_[at], tls_, limits_.answer_bytes);
+  LinePtr new_line(std::size_t at) {
+    return std::make_shared<HttpLine>(io_, *resolver_, targets_[at],
+                                      tls_ ? tls_->current() : nullptr, limits_.answer_bytes);
   }
+  const Endpoint& endpoint(std::size_t at) const { return targets_[at]->endpoint; }
 
   void attempt(const CallPtr& call) {
     if (closed_) return;
@@ -219,9 +236,14 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
     if (reply.status >= 500 || reply.status == 408 || reply.status == 429) {
       return fail_over(call, at, said);
     }
+    if (!is_error_of_etcd(reply.body)) {  // another server, or etcd where it expects TLS
+      call->hopeless.insert(at);
+      return fail_over(call, at,
+                       "HTTP " + std::to_string(reply.status) + ": " + said + advice_for(said));
+    }
     Failed failed;
-    failed.refused = true;
-    failed.why = "etcd at " + to_text(endpoints_[at]) + " refuses " +
+    failed.refused = !is_of_lease(said);
+    failed.why = "etcd at " + to_text(endpoint(at)) + " refuses " +
                  (login ? "user " + user_ : call->path) + ": " + said + advice_for(said);
     finish(call, std::move(failed));
   }
@@ -229,8 +251,8 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
   void fail_over(const CallPtr& call, std::size_t at, std::string why) {
     call->troubles[at] = std::move(why);
     leave(at);
-    if (call->hopeless.size() == endpoints_.size()) return give_up(call);
-    if (++call->tries % endpoints_.size() != 0) return attempt(call);
+    if (call->hopeless.size() == targets_.size()) return give_up(call);
+    if (++call->tries % targets_.size() != 0) return attempt(call);
     call->timer.expires_after(limits_.pause);
     call->timer.async_wait([weak = weak_from_this(), call](const error_code& ec) {
       const auto self = weak.lock();
@@ -240,18 +262,20 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
 
   // Others' requests go to the next one, too.
   void leave(std::size_t at) {
-    if (current_ == at) current_ = (at + 1) % endpoints_.size();
+    if (current_ == at) current_ = (at + 1) % targets_.size();
   }
 
   void give_up(const CallPtr& call) {
-    const bool hopeless = call->hopeless.size() == endpoints_.size();
+    const bool hopeless = call->hopeless.size() == targets_.size();
     std::string text = hopeless ? "etcd cannot be used (" : "etcd does not answer (";
     for (const auto& [at, why] : call->troubles) {
       if (!text.ends_with('(')) text += "; ";
-      text += to_text(endpoints_[at]) + ": " + why;
+      text += to_text(endpoint(at)) + ": " + why;
     }
-    text += hopeless ? "); check the CA, the certificates, and whether it speaks TLS at all"
-                     : "); are most of its members up, and can they be reached from here?";
+    text +=
+        hopeless
+            ? "); check the endpoints, the CA, the certificates, and whether it speaks TLS at all"
+            : "); are most of its members up, and can they be reached from here?";
     finish(call, Failed{std::move(text), hopeless});
   }
 
@@ -262,10 +286,11 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
   }
 
   asio::io_context& io_;
-  std::vector<Endpoint> endpoints_;
+  std::optional<io::Resolver> resolver_;
+  std::vector<std::shared_ptr<Target>> targets_;
   std::string user_;
   std::string password_;
-  std::shared_ptr<const Tls> tls_;
+  std::unique_ptr<TlsSource> tls_;  // null: none
   ClientLimits limits_;
   std::string token_;        // empty: none is needed, or none is known
   std::size_t current_ = 0;  // the endpoint that answered last
@@ -277,15 +302,15 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
 };
 
 Result<std::unique_ptr<Client>> Client::open(asio::io_context& io, const Cluster& cluster,
-                                             ClientLimits limits) {
-  std::shared_ptr<const Tls> tls;
+                                             ClientLimits limits, io::Resolver::Lookup lookup) {
+  std::unique_ptr<TlsSource> tls;
   if (cluster.security.tls) {
-    auto opened = Tls::open(cluster.security.files);
+    auto opened = TlsSource::open(cluster.security.files);
     if (!opened) return opened.error();
     tls = std::move(*opened);
   }
   return std::unique_ptr<Client>(
-      new Client(std::make_shared<Impl>(io, cluster, std::move(tls), limits)));
+      new Client(std::make_shared<Impl>(io, cluster, std::move(tls), limits, std::move(lookup))));
 }
 
 Client::Client(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}

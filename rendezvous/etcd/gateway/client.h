@@ -9,13 +9,17 @@
 // With a user, a request without a token asks for one first.  Tokens end: of old age, or when users
 // change.  What is answered with that is asked once more, with a new one.
 //
-// One thread, the io_context's.  Names of endpoints are looked up by Asio, in a thread of its own.
+// Which endpoint is none of etcd's, or cannot be spoken with, is passed over as long as another may
+// do.
+//
+// One thread, the io_context's.  Certificates are read again when their files have changed.
 #pragma once
 
 #include "rendezvous/etcd/cluster.h"
 #include "rendezvous/etcd/core/requests.h"
 #include "runtime/base/result.h"
 #include "runtime/base/time.h"
+#include "runtime/io/resolver.h"
 
 #include <boost/asio/io_context.hpp>
 
@@ -36,9 +40,11 @@ struct ClientLimits {
 
 class Client {
  public:
-  // REQUIRES: `io` outlives it.  The error names the file that cannot be used.
+  // REQUIRES: `io` outlives it.  The error names the file that cannot be used.  `lookup`: of names;
+  // empty: as the machine does.
   static Result<std::unique_ptr<Client>> open(boost::asio::io_context& io, const Cluster& cluster,
-                                              ClientLimits limits = {});
+                                              ClientLimits limits = {},
+                                              io::Resolver::Lookup lookup = {});
   ~Client();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

@@ -13,6 +13,7 @@ using boost::system::error_code;
 
 namespace {
 
+constexpr std::size_t kMaxError = 64UL * 1024;
 constexpr std::size_t kMaxLine = 4UL * 1024 * 1024;
 
 std::string head_and_body(const HttpLine::Post& post, const Endpoint& to) {
@@ -25,11 +26,12 @@ std::string head_and_body(const HttpLine::Post& post, const Endpoint& to) {
 
 }  // namespace
 
-HttpLine::HttpLine(asio::io_context& io, Endpoint endpoint, std::shared_ptr<const Tls> tls,
-                   std::size_t max_bytes)
+HttpLine::HttpLine(asio::io_context& io, io::Resolver& resolver, std::shared_ptr<Target> to,
+                   std::shared_ptr<const Tls> tls, std::size_t max_bytes)
     : io_(io),
       timer_(io),
-      endpoint_(std::move(endpoint)),
+      resolver_(resolver),
+      to_(std::move(to)),
       tls_(std::move(tls)),
       max_bytes_(max_bytes) {}
 
@@ -56,7 +58,7 @@ void HttpLine::close() {
 void HttpLine::begin(const Post& post, Duration within, std::function<void(Reply reply)> done) {
   ++turn_;
   done_ = std::move(done);
-  request_ = head_and_body(post, endpoint_);
+  request_ = head_and_body(post, to_->endpoint);
   timer_.expires_after(within);
   timer_.async_wait([weak = weak_from_this(), turn = turn_](const error_code& ec) {
     const auto self = weak.lock();
@@ -67,7 +69,7 @@ void HttpLine::begin(const Post& post, Duration within, std::function<void(Reply
     used_ = true;
     return write();
   }
-  link_ = std::make_shared<Link>(io_, endpoint_, tls_);
+  link_ = std::make_shared<Link>(io_, resolver_, to_, tls_);
   link_->connect([self = shared_from_this(), turn = turn_](const auto& trouble) {
     if (turn != self->turn_) return;
     if (trouble) return self->fail(*trouble);
@@ -144,8 +146,12 @@ void HttpLine::answered() {
 }
 
 void HttpLine::take_lines() {
-  if (!line_ || !parser_->is_header_done() || parser_->get().result_int() != 200) return;
+  if (!line_ || !parser_->is_header_done()) return;
   std::string& body = parser_->get().body();
+  if (parser_->get().result_int() != 200) {
+    if (body.size() > kMaxError) fail({.why = "an error without an end"});
+    return;
+  }
   const int turn = turn_;
   for (std::size_t end = body.find('\n'); end != std::string::npos; end = body.find('\n')) {
     timer_.cancel();

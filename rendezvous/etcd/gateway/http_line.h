@@ -1,10 +1,10 @@
 // HttpLine: one connection to one etcd member, one POST at a time.
 #pragma once
 
-#include "rendezvous/etcd/cluster.h"
 #include "rendezvous/etcd/gateway/link.h"
 #include "rendezvous/etcd/gateway/tls.h"
 #include "runtime/base/time.h"
+#include "runtime/io/resolver.h"
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -34,9 +34,9 @@ class HttpLine : public std::enable_shared_from_this<HttpLine> {
     bool in_time = true;
     bool hopeless = false;  // without status: to ask it again gives the same
   };
-  // `tls`: null, for none.
-  HttpLine(boost::asio::io_context& io, Endpoint endpoint, std::shared_ptr<const Tls> tls,
-           std::size_t max_bytes);
+  // REQUIRES: `resolver` lives until close().  `tls`: null, for none.
+  HttpLine(boost::asio::io_context& io, io::Resolver& resolver, std::shared_ptr<Target> to,
+           std::shared_ptr<const Tls> tls, std::size_t max_bytes);
 
   // It was connected before; a failure may mean no more than that the member closed it since.
   bool used() const { return used_; }
@@ -64,7 +64,8 @@ class HttpLine : public std::enable_shared_from_this<HttpLine> {
 
   boost::asio::io_context& io_;
   boost::asio::steady_timer timer_;
-  Endpoint endpoint_;
+  io::Resolver& resolver_;
+  std::shared_ptr<Target> to_;
   std::shared_ptr<const Tls> tls_;
   std::size_t max_bytes_;
   std::shared_ptr<Link> link_;

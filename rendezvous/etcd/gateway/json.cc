@@ -167,6 +167,20 @@ Answer read(const Transaction&, const json& answer) {
   return done;
 }
 
+std::optional<std::string> etcds_error(std::string_view body) {
+  const json answer = json::parse(body, nullptr, false);
+  if (!answer.is_object()) return std::nullopt;
+  for (const char* name : {"error", "message"}) {
+    const auto found = answer.find(name);
+    if (found == answer.end()) continue;
+    if (found->is_string()) return found->get<std::string>();
+    if (!found->is_object()) continue;
+    const auto message = found->find("message");
+    if (message != found->end() && message->is_string()) return message->get<std::string>();
+  }
+  return std::nullopt;
+}
+
 Error not_etcd(const std::string& what) {
   return Error{Errc::protocol, "its answer is none of etcd's v3 gateway: " + what};
 }
@@ -255,20 +269,16 @@ Result<WatchLine> watch_line_from(std::string_view text) try {
 }
 
 std::string error_from(std::string_view body) {
-  const json answer = json::parse(body, nullptr, false);
-  if (answer.is_object()) {
-    for (const char* name : {"error", "message"}) {
-      const auto found = answer.find(name);
-      if (found == answer.end()) continue;
-      if (found->is_string()) return found->get<std::string>().substr(0, 200);
-      if (found->is_object() && found->contains("message") && (*found)["message"].is_string()) {
-        return (*found)["message"].get<std::string>().substr(0, 200);
-      }
-    }
-  }
-  std::string plain;
-  for (const char byte : body.substr(0, 60)) plain += byte >= ' ' && byte <= '~' ? byte : '?';
+  const auto own = etcds_error(body);
+  const std::string said = own ? *own : std::string(body.substr(0, 60));
+  std::string plain;  // it goes into messages
+  for (const char byte : said.substr(0, kMaxError))
+    plain += byte >= ' ' && byte <= '~' ? byte : '?';
   return plain.empty() ? "nothing" : plain;
+}
+
+bool is_error_of_etcd(std::string_view body) {
+  return etcds_error(body).has_value();
 }
 
 std::string to_base64(std::string_view bytes) {

@@ -5,6 +5,7 @@
 #include "rendezvous/etcd/core/requests.h"
 #include "runtime/base/result.h"
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,8 +31,11 @@ struct WatchLine {
 };
 Result<WatchLine> watch_line_from(std::string_view text);
 
-// What etcd says went wrong, in its own words; `body` itself if it is none of etcd's.
+// What etcd says went wrong, in its own words; the beginning of `body` if it is none of etcd's. One
+// line of at most kMaxError bytes.
 std::string error_from(std::string_view body);
+bool is_error_of_etcd(std::string_view body);
+inline constexpr std::size_t kMaxError = 200;
 
 std::string to_base64(std::string_view bytes);
 std::optional<std::string> from_base64(std::string_view text);

@@ -1,11 +1,10 @@
 #include "rendezvous/etcd/gateway/link.h"
 
-#include <boost/asio/connect.hpp>
 #include <boost/asio/error.hpp>
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/write.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace distrun::rendezvous::etcd {
@@ -15,6 +14,9 @@ using asio::ip::tcp;
 using boost::system::error_code;
 
 namespace {
+
+// A part of what a try has: addresses from before are of use, too.
+constexpr Duration kLookUp = std::chrono::milliseconds(200);
 
 Link::Trouble broken(const error_code& failure) {
   Link::Trouble trouble;
@@ -30,15 +32,19 @@ Link::Trouble trouble_of(const Error& error) {
 
 }  // namespace
 
-Link::Link(asio::io_context& io, Endpoint to, std::shared_ptr<const Tls> tls)
-    : io_(io), socket_(io), resolver_(io), to_(std::move(to)), tls_(std::move(tls)) {}
+Link::Link(asio::io_context& io, io::Resolver& resolver, std::shared_ptr<Target> to,
+           std::shared_ptr<const Tls> tls)
+    : io_(io), socket_(io), resolver_(resolver), to_(std::move(to)), tls_(std::move(tls)) {}
 
 void Link::close() {
   ++turn_;
   open_ = false;
   connected_ = written_ = nullptr;
   read_ = nullptr;
-  resolver_.cancel();
+  question_.reset();
+  // The one that is being dialled has not answered.
+  if (addresses_ > 0) to_->first = (to_->first + addresses_ - left_.size()) % addresses_;
+  addresses_ = 0;
   error_code ignored;
   socket_.close(ignored);
 }
@@ -58,37 +64,44 @@ void Link::fail(Trouble trouble) {
 
 void Link::connect(Done done) {
   connected_ = std::move(done);
-  error_code not_an_address;
-  const auto address = asio::ip::make_address(to_.host, not_an_address);
-  if (!not_an_address) {
-    const tcp::endpoint to(address, to_.port);
-    return dial(tcp::resolver::results_type::create(to, to_.host, std::to_string(to_.port)));
-  }
-  resolver_.async_resolve(
-      to_.host, std::to_string(to_.port),
-      [self = shared_from_this(), turn = turn_](const error_code& ec,
-                                                const tcp::resolver::results_type& found) {
-        if (turn != self->turn_) return;
-        if (!ec) return self->dial(found);
-        self->fail({.why = "the name cannot be looked up (" + ec.message() + ")"});
-      });
+  question_ = resolver_.ask(to_->endpoint.host, kLookUp,
+                            [self = shared_from_this(), turn = turn_](const auto& found) {
+                              if (turn != self->turn_) return;
+                              if (found) return self->dial(*found);
+                              self->fail({.why = found.error().detail});
+                            });
 }
 
-void Link::dial(const tcp::resolver::results_type& found) {
-  asio::async_connect(
-      socket_, found,
-      [self = shared_from_this(), turn = turn_](const error_code& ec, const tcp::endpoint&) {
-        if (turn == self->turn_) self->on_connected(ec);
-      });
+void Link::dial(io::Resolver::Addresses addresses) {
+  addresses_ = addresses.size();
+  const auto first = static_cast<std::ptrdiff_t>(to_->first % addresses_);
+  std::rotate(addresses.begin(), addresses.begin() + first, addresses.end());
+  std::reverse(addresses.begin(), addresses.end());
+  left_ = std::move(addresses);
+  dial_next({});
 }
 
-void Link::on_connected(const error_code& failure) {
-  if (failure) return fail({.why = failure.message()});
+void Link::dial_next(const error_code& failure) {
+  if (left_.empty()) return fail({.why = failure.message()});
+  const tcp::endpoint to(left_.back(), to_->endpoint.port);
+  left_.pop_back();
+  error_code ignored;
+  socket_.close(ignored);
+  socket_.async_connect(to, [self = shared_from_this(), turn = turn_](const error_code& ec) {
+    if (turn != self->turn_) return;
+    if (ec) return self->dial_next(ec);
+    self->on_connected();
+  });
+}
+
+void Link::on_connected() {
+  to_->first = (to_->first + addresses_ - left_.size() - 1) % addresses_;
+  addresses_ = 0;
   error_code ignored;
   socket_.set_option(tcp::no_delay(true), ignored);
   socket_.set_option(asio::socket_base::keep_alive(true), ignored);
   if (tls_) {
-    session_ = tls_->begin(to_.host);
+    session_ = tls_->begin(to_->endpoint.host);
     return shake_hands();
   }
   open_ = true;

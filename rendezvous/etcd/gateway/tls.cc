@@ -10,6 +10,7 @@
 #include <openssl/err.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
@@ -278,6 +279,40 @@ Result<std::shared_ptr<const Tls>> Tls::open(const TlsFiles& files) {
   const auto context = std::make_shared<Context>(*openssl);
   if (const auto read = context->read(files); !read) return read.error();
   return std::shared_ptr<const Tls>(context);
+}
+
+Result<std::unique_ptr<TlsSource>> TlsSource::open(const TlsFiles& files) {
+  std::unique_ptr<TlsSource> source(new TlsSource(files));
+  source->stamps_ = source->look();  // before: what changes meanwhile is seen the next time
+  auto opened = Tls::open(files);
+  if (!opened) return opened.error();
+  source->tls_ = std::move(*opened);
+  return source;
+}
+
+const std::shared_ptr<const Tls>& TlsSource::current() {
+  const Stamps now = look();
+  if (now == stamps_) return tls_;
+  // One of two files may be the new one already: then the next connection finds both.
+  if (auto opened = Tls::open(files_)) {
+    tls_ = std::move(*opened);
+    stamps_ = now;
+  }
+  return tls_;
+}
+
+TlsSource::Stamps TlsSource::look() const {
+  Stamps stamps;
+  Stamp* stamp = stamps.data();
+  for (const std::string* file : {&files_.ca, &files_.cert, &files_.key}) {
+    struct stat found {};
+    if (!file->empty() && ::stat(file->c_str(), &found) == 0) {
+      *stamp = {found.st_dev, found.st_ino, found.st_size, found.st_mtim.tv_sec,
+                found.st_mtim.tv_nsec};
+    }
+    ++stamp;
+  }
+  return stamps;
 }
 
 }  // namespace distrun::rendezvous::etcd

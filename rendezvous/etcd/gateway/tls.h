@@ -11,9 +11,12 @@
 
 #include "runtime/base/result.h"
 
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace distrun::rendezvous::etcd {
 
@@ -48,6 +51,31 @@ class Tls {
   virtual ~Tls() = default;
   // `host`: the name, or address, for which the peer's certificate has to be.
   virtual std::unique_ptr<TlsSession> begin(const std::string& host) const = 0;
+};
+
+// TlsSource: certificates end, and others take their place in the same files.
+class TlsSource {
+ public:
+  static Result<std::unique_ptr<TlsSource>> open(const TlsFiles& files);
+  // For a new connection: of the files as they are now.  While these cannot be used, as they were.
+  const std::shared_ptr<const Tls>& current();
+
+ private:
+  struct Stamp {
+    std::uint64_t device = 0;
+    std::uint64_t inode = 0;
+    std::int64_t size = 0;
+    std::int64_t changed_s = 0;
+    std::int64_t changed_ns = 0;
+    bool operator==(const Stamp&) const = default;
+  };
+  using Stamps = std::array<Stamp, 3>;
+  explicit TlsSource(TlsFiles files) : files_(std::move(files)) {}
+  Stamps look() const;
+
+  TlsFiles files_;
+  Stamps stamps_{};
+  std::shared_ptr<const Tls> tls_;
 };
 
 }  // namespace distrun::rendezvous::etcd

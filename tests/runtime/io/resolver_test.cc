@@ -1,5 +1,5 @@
 // Lookups that the test answers when it likes; questions with real, short limits.
-#include "agent/resolver.h"
+#include "runtime/io/resolver.h"
 
 #include <boost/asio/io_context.hpp>
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace distrun::agent {
+namespace distrun::io {
 namespace {
 
 using namespace std::chrono_literals;
@@ -96,4 +96,4 @@ TEST_F(ResolverTest, CancellingEndsTheLookupsAndAnswersNobody) {
 }
 
 }  // namespace
-}  // namespace distrun::agent
+}  // namespace distrun::io

@@ -1,10 +1,10 @@
-#include "agent/resolver.h"
+#include "runtime/io/resolver.h"
 
 #include <boost/asio/steady_timer.hpp>
 
 #include <utility>
 
-namespace distrun::agent {
+namespace distrun::io {
 namespace {
 
 namespace asio = boost::asio;
@@ -109,4 +109,4 @@ void Resolver::on_answer(const std::string& host, const Result<Addresses>& addre
   }
 }
 
-}  // namespace distrun::agent
+}  // namespace distrun::io

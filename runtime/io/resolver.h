@@ -5,9 +5,9 @@
 // found once stays found while no name server answers: the job was there.
 #pragma once
 
-#include "agent/name_lookup.h"
 #include "runtime/base/result.h"
 #include "runtime/base/time.h"
+#include "runtime/io/name_lookup.h"
 
 #include <boost/asio/io_context.hpp>
 
@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace distrun::agent {
+namespace distrun::io {
 
 class Resolver {
  public:
@@ -62,4 +62,4 @@ class Resolver {
   std::map<std::string, Name> names_;
 };
 
-}  // namespace distrun::agent
+}  // namespace distrun::io

@@ -1,4 +1,4 @@
-#include "agent/name_lookup.h"
+#include "runtime/io/name_lookup.h"
 
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <utility>
 
-namespace distrun::agent {
+namespace distrun::io {
 namespace {
 
 namespace asio = boost::asio;
@@ -140,4 +140,4 @@ void NameLookup::cancel() {
   done_.close(ignored);
 }
 
-}  // namespace distrun::agent
+}  // namespace distrun::io

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-namespace distrun::agent {
+namespace distrun::io {
 
 class NameLookup : public std::enable_shared_from_this<NameLookup> {
  public:
@@ -45,4 +45,4 @@ class NameLookup : public std::enable_shared_from_this<NameLookup> {
   boost::asio::steady_timer timer_;
 };
 
-}  // namespace distrun::agent
+}  // namespace distrun::io
