@@ -38,6 +38,7 @@ struct Call {
   std::set<std::size_t> hopeless;               // endpoints
   std::string token;                            // that it was asked with
   int logins = 0;
+  bool cut_short = false;  // the last try, by the deadline
 };
 using CallPtr = std::shared_ptr<Call>;
 using LinePtr = std::shared_ptr<HttpLine>;
@@ -190,6 +191,7 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
     const bool login = !user_.empty() && token_.empty();
     if (login) ++call->logins;
     call->token = token_;
+    call->cut_short = left < limits_.one_try;
     HttpLine::Post post;
     post.path = login ? std::string(kLoginPath) : call->path;
     post.body = login ? login_body(user_, password_) : call->body;
@@ -214,7 +216,10 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
         return attempt(call);
       }
       if (reply.hopeless) call->hopeless.insert(at);
-      return fail_over(call, at, reply.body);
+      // A try for which there was less time says less than the one before.
+      const auto before = call->troubles.find(at);
+      const bool says_less = !reply.in_time && call->cut_short && before != call->troubles.end();
+      return fail_over(call, at, says_less ? before->second : reply.body);
     }
     if (reply.status == 200 && login) {
       auto token = token_from(reply.body);
