@@ -24,13 +24,14 @@ constexpr auto kEndPatience = std::chrono::seconds(10);
 }  // namespace
 
 Driver::Driver(boost::asio::io_context& io, const Spec& spec, Output& output,
-               RendezvousClient& rendezvous)
+               RendezvousClient& rendezvous, FlightPlace flight)
     : io_(io),
       spec_(spec),
       output_(output),
       rendezvous_(rendezvous),
       core_(limits_of(spec)),
       timer_(io),
+      flight_(std::move(flight)),
       leftovers_(io),
       orphan_timer_(io) {
   rendezvous_.on_answer([this](Event event) { feed(std::move(event)); });
@@ -105,7 +106,9 @@ void Driver::apply(const StartGroup& effect) {
   const auto opened = output_.open_round(assignment.restart_count);
   round_is_open_ = opened.has_value();
   if (!opened) log::error(opened.error().detail);
-  environment_.emplace(spec_, assignment);
+  if (flight_untold_) tell_flight();
+  flight_summary_ = {};
+  environment_.emplace(spec_, assignment, flight_.open_round(assignment, spec_.nproc));
 }
 
 void Driver::apply(const Spawn& effect) {
@@ -166,10 +169,22 @@ void Driver::apply(const StopLeftovers& effect) {
       std::move(request), [this] { return living_workers(); }, [this, answer] { feed(answer); });
 }
 
-void Driver::apply(const GroupEnded&) {
+void Driver::apply(const GroupEnded& effect) {
   leftovers_.cancel();
   // Nothing of the round is alive, so what its pipes hold now is all there will ever be.
   output_.close_round();
+  flight_summary_ = flight_.close_round(effect.verdict, output_.round_folder());
+  for (const std::string& problem : flight_summary_.problems) {
+    log::warn("flight record: " + problem);
+  }
+  // Those of a failure are in its report, unless the job goes on.
+  flight_untold_ = effect.verdict.result == GroupResult::failed;
+  if (!flight_untold_) tell_flight();
+}
+
+void Driver::tell_flight() {
+  flight_untold_ = false;
+  for (const std::string& line : flight_summary_.lines) log::info("flight record: " + line);
 }
 
 void Driver::apply(const Say& effect) {
@@ -187,6 +202,8 @@ void Driver::apply(const Say& effect) {
 
 void Driver::apply(const Finish& effect) {
   verdict_ = effect.verdict;
+  // The report is another node's.
+  if (flight_untold_ && !verdict_->first_failure) tell_flight();
   leftovers_.cancel();
   io_.stop();
 }
@@ -270,6 +287,8 @@ FailureReport Driver::describe(const GroupVerdict& ended) const {
     if (ending.part == Part::succeeded) continue;
     report.ends.push_back(describe(ending));
   }
+  report.flight = flight_summary_.lines;
+  report.flight_folder = flight_summary_.kept;
   return report;
 }
 

@@ -9,6 +9,7 @@
 #include "agent/failure_report.h"
 #include "agent/leftovers.h"
 #include "agent/process/child.h"
+#include "agent/process/flight_records.h"
 #include "agent/process/oom.h"
 #include "agent/process/output.h"
 #include "agent/progress.h"
@@ -31,7 +32,7 @@ class Driver {
  public:
   // All references outlive the driver.
   Driver(boost::asio::io_context& io, const Spec& spec, Output& output,
-         RendezvousClient& rendezvous);
+         RendezvousClient& rendezvous, FlightPlace flight);
 
   void begin();
   // Out of Signals.
@@ -49,6 +50,9 @@ class Driver {
   std::optional<FailureReport> failure_report() const;
 
   Progress progress() const;
+
+  // The job's end; removes what of the flight records nobody asked for.
+  void finish(bool failure_reported) { flight_.finish(failure_reported); }
 
  private:
   struct RunningWorker {
@@ -68,6 +72,7 @@ class Driver {
   void apply(const StopLeftovers& effect);
   void apply(const Report& effect) { rendezvous_.report(effect); }
   void apply(const GroupEnded& effect);
+  void tell_flight();
   void apply(const Say& effect);
   void apply(const Finish& effect);
 
@@ -95,6 +100,9 @@ class Driver {
   bool round_is_open_ = false;
   std::map<LocalRank, RunningWorker> workers_;
   std::vector<WorkerExit> exits_;  // seen in this turn of the loop, in the kernel's order
+  FlightRecords flight_;
+  FlightSummary flight_summary_;  // of the last round that ended
+  bool flight_untold_ = false;    // it was a failed one, whose report may never be shown
   Leftovers leftovers_;
   OomWatch oom_;
   bool watching_oom_ = false;

@@ -160,6 +160,16 @@ std::string stopped(const FailureReport& report) {
   return "Stopped by the launcher (no failure of theirs): ranks " + ranges(ranks) + "\n";
 }
 
+std::string flight(const FailureReport& report) {
+  if (report.flight.empty()) return {};
+  std::string text = "Where the ranks were (flight records):\n";
+  for (const std::string& line : report.flight) text.append("  ").append(line).append("\n");
+  if (!report.flight_folder.empty()) {
+    text += "  all of it: distrun flight " + report.flight_folder + "\n";
+  }
+  return text;
+}
+
 std::string root(const FailureReport& report) {
   std::size_t index = 0;
   for (const WorkerEnd& end : report.ends) {
@@ -184,16 +194,18 @@ std::string to_text(const FailureReport& report) {
   const std::string others =
       "Failures:\n" + victims(report, first == report.ends.end() ? nullptr : &*first);
   const std::string cause_text = "Root Cause (first observed failure):\n" + root(report);
+  const std::string places = flight(report);
   const std::string rest = stopped(report);
 
   std::size_t width = 0;
-  for (const std::string* part : {&title, &others, &cause_text, &rest}) {
+  for (const std::string* part : {&title, &others, &cause_text, &places, &rest}) {
     for (const std::string_view line : split(*part)) width = std::max(width, line.size());
   }
   width = std::min(width, kWidest);
   const std::string thick = std::string(width, '=') + "\n";
   const std::string thin = std::string(width, '-') + "\n";
   std::string text = thick + title + thin + others + thin + cause_text;
+  if (!places.empty()) text += thin + places;
   if (!rest.empty()) text += thin + rest;
   return text + thick;
 }

@@ -48,6 +48,8 @@ struct WorkerEnd {
 struct FailureReport {
   std::string name;             // Command::display_name
   std::vector<WorkerEnd> ends;  // in the kernel's order of exits; one is Part::first_failure
+  std::vector<std::string> flight = {};  // what the flight records say; empty: nothing
+  std::string flight_folder = {};        // where they are; empty: nowhere
 };
 
 // The report, ending in a newline.  Times are shown in the zone of TZ.

@@ -31,7 +31,7 @@ constexpr Duration kFarewell = std::chrono::seconds(5);
 class Launcher {
  public:
   Launcher(const Job& job, const Environment& environment, const std::vector<int>& signals,
-           int guard_fd, const StartingSide* side)
+           int guard_fd, const StartingSide* side, const agent::FlightPlace& flight)
       : job_(job),
         environment_(environment),
         side_(side),
@@ -42,7 +42,7 @@ class Launcher {
                           : nullptr),
         local_(job.nodes ? nullptr : std::make_unique<agent::LocalRendezvous>(io_, job.spec)),
         driver_(io_, job.spec, output_,
-                remote_ ? static_cast<agent::RendezvousClient&>(*remote_) : *local_),
+                remote_ ? static_cast<agent::RendezvousClient&>(*remote_) : *local_, flight),
         signals_(io_, guard_fd, signals, job.spec.stop_signals,
                  {.stop = [this](int signo) { stop(signo); },
                   .notice = [this](int signo) { driver_.notice(signo); },
@@ -129,6 +129,7 @@ class Launcher {
     console_.set_status_line("");
     report();
     output_.finish(driver_.verdict()->first_failure.has_value());
+    driver_.finish(driver_.verdict()->first_failure.has_value());
     return driver_.verdict()->exit_code;
   }
 
@@ -171,6 +172,7 @@ class Launcher {
   [[noreturn]] void die_with_the_guard() {
     driver_.end_everything();
     output_.finish(false);
+    driver_.finish(false);
     console_.finish(std::chrono::milliseconds(200));
     ::_exit(exit_for_signal(9));
   }
@@ -196,9 +198,12 @@ int run(const Job& job, const Environment& environment, const StartingSide* side
   for (const std::string& warning : job.warnings) log::warn(warning);
   for (const std::string& note : job.notes) log::debug(note);
   const std::vector<int> signals = agent::guarded_signals(job.spec.stop_signals);
-  return agent::run_guarded(signals, [&](int guard_fd) {
-    return Launcher(job, environment, signals, guard_fd, side).run();
+  const agent::FlightPlace flight = agent::flight_place(job.spec);
+  const int status = agent::run_guarded(signals, [&](int guard_fd) {
+    return Launcher(job, environment, signals, guard_fd, side, flight).run();
   });
+  agent::remove_records(flight);  // an agent that was killed could not
+  return status;
 }
 
 }  // namespace distrun::launcher

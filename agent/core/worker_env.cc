@@ -51,7 +51,8 @@ constexpr std::string_view kPerWorker[] = {"RANK", "LOCAL_RANK", "ROLE_RANK",
 
 }  // namespace
 
-WorkerEnvironment::WorkerEnvironment(const Spec& spec, const Assignment& assignment)
+WorkerEnvironment::WorkerEnvironment(const Spec& spec, const Assignment& assignment,
+                                     const std::string& flight_folder)
     : assignment_(assignment), virtual_local_rank_(spec.virtual_local_rank) {
   DISTRUN_CHECK(!virtual_rank_problem(spec));
   const auto number = [](int value) { return std::to_string(value); };
@@ -70,6 +71,7 @@ WorkerEnvironment::WorkerEnvironment(const Spec& spec, const Assignment& assignm
       {"TORCHELASTIC_RUN_ID", spec.run_id},
       {"TORCHELASTIC_USE_AGENT_STORE", "True"},  // we serve their store: rank 0 must not host one
   };
+  if (!flight_folder.empty()) ours.emplace_back("DISTRUN_FLIGHT_RECORDER_DIR", flight_folder);
   if (!find(spec, kNcclErrors)) ours.emplace_back(kNcclErrors, "1");
   if (!find(spec, kOmp) && spec.nproc > 1) ours.emplace_back(kOmp, "1");
 

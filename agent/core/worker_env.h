@@ -35,8 +35,10 @@ class EnvBlock {
 
 class WorkerEnvironment {
  public:
+  // `flight_folder`: where workers may leave flight records; empty: none is told to them.
   // REQUIRES: no virtual_rank_problem(spec).
-  WorkerEnvironment(const Spec& spec, const Assignment& assignment);
+  WorkerEnvironment(const Spec& spec, const Assignment& assignment,
+                    const std::string& flight_folder = {});
   WorkerEnvironment(const WorkerEnvironment&) = delete;
   WorkerEnvironment& operator=(const WorkerEnvironment&) = delete;
 

@@ -308,6 +308,10 @@ const std::string& Output::run_folder() const {
   return state_->files.run_folder();
 }
 
+const std::string& Output::round_folder() const {
+  return state_->files.attempt_folder();
+}
+
 void Output::finish(bool failure_reported) {
   state_->close_round();
   if (state_->keeps_files()) return;

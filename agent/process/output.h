@@ -79,8 +79,9 @@ class Output {
   // Files of a worker of this round; empty: there is none.
   std::string log_file(LocalRank local_rank, Stream stream) const;
   std::string error_file(LocalRank local_rank) const;
-  // Folder of this run's logs; empty while none was made.
+  // Folder of this run's logs, and of this round's; empty while none was made.
   const std::string& run_folder() const;
+  const std::string& round_folder() const;
 
   // The job's end: closes the round and removes the error files that nobody asked for: those of
   // earlier rounds, and those of the last one unless its failure is reported (the report names

@@ -19,8 +19,16 @@ constexpr std::size_t kSignatures = 4;      // of calls that differ
 constexpr std::size_t kPlacesOfAGroup = 4;  // operations in which ranks of one group wait
 constexpr std::size_t kPeersOfARank = 4;    // sends and receives
 
+constexpr std::int64_t kMoment = 1'000'000;  // ns: less is not worth a word
+
 std::string duration(std::int64_t ns) {
-  return duration_text(std::chrono::nanoseconds(std::max<std::int64_t>(ns, 0)));
+  return duration_text(std::chrono::nanoseconds(ns));
+}
+
+// ", completed 12.3 s ago"; `now` may be a little before `then`.
+std::string ago(const char* what, std::int64_t now, std::int64_t then) {
+  const std::string text = std::string(", ") + what;
+  return now - then < kMoment ? text + " just then" : text + " " + duration(now - then) + " ago";
 }
 
 bool pending(const OpRecord& op) {
@@ -230,6 +238,7 @@ class Analysis {
     finding.sequence = place;
     finding.waiting = crowd.waiting;
     finding.waiting.insert(finding.waiting.end(), crowd.queued.begin(), crowd.queued.end());
+    if (crowd.since != 0) finding.waited = std::max<std::int64_t>(options_.now - crowd.since, 0);
     finding.missing = crowd.missing;
     finding.missing.insert(finding.missing.end(), crowd.unheard.begin(), crowd.unheard.end());
     std::sort(finding.missing.begin(), finding.missing.end());
@@ -262,7 +271,9 @@ class Analysis {
               (who.size() == 1 ? one : many);
     };
     add(crowd.waiting, "waits in it", "wait in it");
-    if (crowd.since != 0) text += " (for " + duration(options_.now - crowd.since) + ")";
+    if (crowd.since != 0 && options_.now - crowd.since >= kMoment) {
+      text += " (for " + duration(options_.now - crowd.since) + ")";
+    }
     add(crowd.queued, "called it, and is still in one before",
         "called it, and are still in one before");
     add(crowd.failed, "failed in it", "failed in it");
@@ -309,13 +320,13 @@ class Analysis {
     std::string text = describe(op) + " of group " + (group ? name_of(*group) : "?");
     switch (op.state) {
       case OpState::scheduled:
-        return text + ", called " + duration(options_.now - op.created) + " ago";
+        return text + ago("called", options_.now, op.created);
       case OpState::started:
-        return text + ", for " + duration(options_.now - op.started);
+        return text + ago("begun", options_.now, op.started);
       case OpState::completed:
-        return text + ", completed " + duration(options_.now - op.ended) + " ago";
+        return text + ago("completed", options_.now, op.ended);
       case OpState::failed:
-        return text + ", failed " + duration(options_.now - op.ended) + " ago";
+        return text + ago("failed", options_.now, op.ended);
     }
     return text;
   }
@@ -332,6 +343,7 @@ class Analysis {
         finding.group = group != nullptr ? name_of(*group) : "?";
         finding.sequence = op.sequence;
         finding.waiting = {rank.rank};
+        finding.waited = std::max<std::int64_t>(options_.now - op.started, 0);
         finding.text = "rank " + std::to_string(rank.rank) + " waits in " + text_of(rank, op);
         tell_of_peer(finding, group, op);
         findings_.push_back(std::move(finding));

@@ -32,6 +32,7 @@ struct Finding {
   std::uint64_t sequence = 0;
   std::vector<int> missing;       // global ranks that never entered it
   std::vector<int> waiting;       // those in it: carrying it out, or with it in their queue
+  std::int64_t waited = 0;        // how long the first of them has been carrying it out, in ns
   bool root = false;              // one of `missing` waits for nobody itself
   std::string text;               // the sentence
   std::vector<std::string> more;  // what else is known of the missing ranks, a sentence each

@@ -340,6 +340,15 @@ int environment_number(const char* name) {
   return number;
 }
 
+// Only this user's; `parents`: so many above it may have to be made, too.
+bool make_folder(const std::string& path, int parents) {
+  if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return true;
+  const std::size_t slash = path.rfind('/');
+  if (errno != ENOENT || parents == 0 || slash == std::string::npos || slash == 0) return false;
+  return make_folder(path.substr(0, slash), parents - 1) &&
+         (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST);
+}
+
 Result<void> open_from_environment(OpRecorder& recorder) {
   const char* folder = std::getenv("DISTRUN_FLIGHT_RECORDER_DIR");
   if (folder == nullptr || *folder == '\0') return {};
@@ -355,7 +364,7 @@ Result<void> open_from_environment(OpRecorder& recorder) {
   if (options.rank < 0 || options.world_size <= options.rank) {
     return Error{Errc::invalid_argument, "RANK and WORLD_SIZE do not say which rank this is"};
   }
-  if (::mkdir(folder, 0700) != 0 && errno != EEXIST) return os_error(folder, errno);
+  if (!make_folder(folder, 2)) return os_error(folder, errno);
   // Whoever could write there could give us a file of his.
   struct stat info {};
   if (::lstat(folder, &info) != 0) return os_error(folder, errno);

@@ -10,8 +10,8 @@
 // record at the same time; of one operation the calls come one after another.
 //
 // Environment, read by the first recorder():
-//   DISTRUN_FLIGHT_RECORDER_DIR    where rank_<RANK>.fr goes; made if it is not there.  distrun
-//   sets
+//   DISTRUN_FLIGHT_RECORDER_DIR    where rank_<RANK>.fr goes; made if it is not there, as are two
+//   above it.  distrun sets
 //                                  it.  Empty or not set: nothing is recorded.
 //   DISTRUN_FLIGHT_RECORDER_SIZE   how many operations are kept (2000); 0: nothing is recorded
 #pragma once

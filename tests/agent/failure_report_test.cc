@@ -64,6 +64,19 @@ class FailureReportTest : public ::testing::Test {
   std::string folder_;
 };
 
+TEST_F(FailureReportTest, WhereTheRanksWereComesBehindTheRootCause) {
+  FailureReport report{"train.py", {end(Part::first_failure, 2, ExitedWith{13})}};
+  report.flight = {"rank 2 never entered all_reduce #7 of group dp; ranks 0, 1 wait in it"};
+  report.flight_folder = "/logs/attempt_0/flight";
+  EXPECT_THAT(to_text(report), HasSubstr(R"(
+------------------------------------------------------------
+Where the ranks were (flight records):
+  rank 2 never entered all_reduce #7 of group dp; ranks 0, 1 wait in it
+  all of it: distrun flight /logs/attempt_0/flight
+============================================================
+)"));
+}
+
 TEST_F(FailureReportTest, OneFailureHasTorchrunsLayoutAndItsLastLines) {
   WorkerEnd first = end(Part::first_failure, 2, ExitedWith{13});
   first.last_err = {"loading data", "no such column: 'label'"};

@@ -99,6 +99,14 @@ TEST(WorkerEnv, LaysItsOwnOverWhatTheLauncherHad) {
   EXPECT_EQ(found["TORCHELASTIC_ERROR_FILE"], "/inner");
 }
 
+TEST(WorkerEnv, FlightRecordsGoIntoTheFolderOfThisRound) {
+  Spec spec = spec_of(1);
+  spec.environment = {{"DISTRUN_FLIGHT_RECORDER_DIR", "/base"}};
+  const WorkerEnvironment environment(spec, assignment(), "/base/job/round_1");
+  EXPECT_EQ(variables(environment.of(LocalRank{0}, "")).at("DISTRUN_FLIGHT_RECORDER_DIR"),
+            "/base/job/round_1");
+}
+
 TEST(WorkerEnv, TheLastOfTwoEntriesOfOneNameCounts) {
   Spec spec = spec_of(1);
   spec.environment = {{"A", "first"}, {"A", "last"}};

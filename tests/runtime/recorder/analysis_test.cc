@@ -201,7 +201,7 @@ TEST(Analysis, TheCauseComesBeforeItsConsequences) {
   EXPECT_EQ(findings[1].group, "a");
   EXPECT_FALSE(findings[1].root);
   EXPECT_EQ(findings[1].more,
-            Lines{"rank 1 is in all_reduce #0 (float32 x 1000, sum) of group b, for 12 s"});
+            Lines{"rank 1 is in all_reduce #0 (float32 x 1000, sum) of group b, begun 12 s ago"});
 }
 
 TEST(Analysis, AReceiveThatWaitsNamesItsPeerAndWhereThatIs) {
@@ -218,10 +218,11 @@ TEST(Analysis, AReceiveThatWaitsNamesItsPeerAndWhereThatIs) {
   receive.tag = 7;
   receive.state = OpState::started;
   job.rank(1).ops.push_back(receive);
-  EXPECT_EQ(job.lines(),
-            (Lines{"rank 1 waits in recv #5 (float32 x 1000, from 0, tag 7) of group dp, for 12 s",
-                   "  rank 0: its last was all_reduce #3 (float32 x 1000, sum) of group dp, "
-                   "completed 11 s ago"}));
+  EXPECT_EQ(
+      job.lines(),
+      (Lines{"rank 1 waits in recv #5 (float32 x 1000, from 0, tag 7) of group dp, begun 12 s ago",
+             "  rank 0: its last was all_reduce #3 (float32 x 1000, sum) of group dp, "
+             "completed 11 s ago"}));
 }
 
 TEST(Analysis, OfTwoGroupsOfOneNameTheYoungerCounts) {
@@ -235,6 +236,18 @@ TEST(Analysis, OfTwoGroupsOfOneNameTheYoungerCounts) {
     record.groups.push_back(again);
   }
   EXPECT_EQ(job.lines(), Lines{});
+}
+
+// The first death may have been before the last operation.
+TEST(Analysis, WhatWasAMomentAgoHasNoDuration) {
+  Job job(2);
+  job.all({0}, 1, OpState::started);
+  job.op(1, 0, OpState::completed);
+  EXPECT_EQ(lines_of(analyse(job.records, {kNow - 12 * kSecond, {}})),
+            (Lines{"rank 1 never entered all_reduce #1 (float32 x 1000, sum) of group dp; rank 0 "
+                   "waits in it",
+                   "  rank 1: its last was all_reduce #0 (float32 x 1000, sum) of group dp, "
+                   "completed just then"}));
 }
 
 TEST(Analysis, ManyLinesAreCut) {

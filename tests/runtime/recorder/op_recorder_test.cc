@@ -244,7 +244,7 @@ int in_child(const std::vector<std::pair<const char*, std::string>>& variables, 
 
 TEST(Recorder, IsOpenedAsTheEnvironmentSays) {
   TempFolder folder;
-  const std::string records = folder / "flight";
+  const std::string records = folder / "job/flight";  // neither folder is there
   EXPECT_EQ(in_child({{"DISTRUN_FLIGHT_RECORDER_DIR", records},
                       {"DISTRUN_FLIGHT_RECORDER_SIZE", "32"},
                       {"RANK", "3"},
