@@ -28,7 +28,7 @@ constexpr std::size_t kBatch = 128;
 constexpr float kLearningRate = 0.2f;
 constexpr float kMomentum = 0.9f;
 
-std::unique_ptr<distrun::ProcessGroup> join() {
+std::shared_ptr<distrun::ProcessGroup> join() {
   distrun::GroupOptions options;
   options.timeout = std::chrono::minutes(2);
   if (!distrun::is_launched()) {  // alone: a group of one
@@ -48,7 +48,7 @@ TrainingState begin(const Options& options, distrun::ProcessGroup& group) {
       std::printf("resumed from step %lld\n", static_cast<long long>(state.step));
     }
   }
-  group.broadcast(distrun::Buffer(&state.step, 1, distrun::DType::int64), 0);
+  group.broadcast(distrun::Tensor(&state.step, 1, distrun::DType::int64), 0);
   group.broadcast(state.parameters, 0);
   group.broadcast(state.momentum, 0);
   return state;

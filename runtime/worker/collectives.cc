@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <memory>
+#include <utility>
 
 namespace distrun {
 namespace {
@@ -14,101 +14,28 @@ namespace {
 // How long a call may be slow to start before rank 0 tells whom it waits for.
 constexpr auto kSlow = std::chrono::milliseconds(100);
 
-// The call as it travels.  Both sides are the same build on the same kind of machine or `magic`
-// does not fit.
-struct CallMessage {
-  std::uint32_t magic = 0x64725232;  // changes with the layout
-  std::uint8_t op = 0;
-  std::uint8_t reduce = 0;
-  std::uint8_t dtype = 0;
-  std::uint8_t unused = 0;
-  std::uint64_t sequence = 0;
-  std::uint64_t count = 0;
-  std::int32_t root = 0;
-  std::int32_t rank = 0;
-};
-static_assert(sizeof(CallMessage) == 32);
-
 struct Verdict {
-  std::uint64_t agreed = 0;
-  CallMessage reference;  // rank 0's call
-  CallMessage other;      // the first that differs from it
+  std::uint32_t agreed = 0;
+  std::uint32_t small = 0;  // the result is behind it
+  std::int32_t a = 0;       // else the two ranks that differ, and words behind it
+  std::int32_t b = 0;
+  std::uint64_t bytes = 0;  // behind it
 };
-static_assert(sizeof(Verdict) == 72);
+static_assert(sizeof(Verdict) == 24);
+constexpr std::size_t kMaxWords = 1000;
 
-CallMessage message_of(const Call& call, int rank) {
-  CallMessage message;
-  message.op = static_cast<std::uint8_t>(call.op);
-  message.reduce = static_cast<std::uint8_t>(call.reduce);
-  message.dtype = static_cast<std::uint8_t>(call.dtype);
-  message.sequence = call.sequence;
-  message.count = call.count;
-  message.root = call.root;
-  message.rank = rank;
-  return message;
+// What rank 0 holds for all ranks together stays within a few hundred KiB.
+std::size_t small_for(int size) {
+  constexpr std::size_t kMost = std::size_t{16} * 1024;
+  return std::clamp(16 * kMost / static_cast<std::size_t>(size), std::size_t{1024}, kMost);
 }
 
-std::string describe(const CallMessage& message) {
-  Call call;
-  call.op = static_cast<OpType>(message.op);
-  call.reduce = static_cast<ReduceOp>(message.reduce);
-  call.dtype = static_cast<DType>(message.dtype);
-  call.sequence = message.sequence;
-  call.count = message.count;
-  call.root = message.root;
-  return to_string(call);
-}
-
-// Empty: the same call.
-std::string difference(const CallMessage& a, const CallMessage& b) {
-  std::string what;
-  const auto compare = [&](bool differs, const char* name) {
-    if (differs) what += (what.empty() ? "" : ", ") + std::string(name);
-  };
-  if (a.magic != b.magic) return "the version of the library";
-  compare(a.op != b.op, "the operation");
-  compare(a.sequence != b.sequence, "its number");
-  compare(a.dtype != b.dtype, "the element type");
-  compare(a.count != b.count, "the count");
-  compare(a.reduce != b.reduce, "the reduce operation");
-  compare(a.root != b.root, "the root");
-  return what;
-}
-
-std::span<const std::byte> bytes_of(const void* data, std::size_t size) {
-  return {static_cast<const std::byte*>(data), size};
-}
-
-// What one rank puts in, and what comes back with the verdict, if small.
-struct InlineSizes {
-  std::size_t up = 0;
-  std::size_t down = 0;
-  bool fits = false;
-};
-
-std::size_t bytes_in(const Call& call) {
-  return call.count * size_of(call.dtype);
-}
-
-InlineSizes inline_sizes(const Call& call, int rank, int size) {
-  const std::size_t in = bytes_in(call);
-  const std::size_t largest =
-      call.op == OpType::all_gather ? in * static_cast<std::size_t>(size) : in;
-  InlineSizes sizes;
-  sizes.fits = largest <= kInlineBytes;
-  if (!sizes.fits) return sizes;
-  sizes.up = in;
-  sizes.down = largest;
-  if (call.op == OpType::broadcast && rank != call.root) sizes.up = 0;
-  if (call.op == OpType::broadcast && rank == call.root) sizes.down = 0;
-  if (call.op == OpType::reduce && rank != call.root) sizes.down = 0;
-  return sizes;
-}
-
-constexpr std::size_t kCallSlot = sizeof(CallMessage) + kInlineBytes;
-
-void copy(void* to, const void* from, std::size_t bytes) {
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
   if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+}
+
+std::size_t bytes_of(const Call& call, std::uint64_t count) {
+  return count * size_of(call.dtype);
 }
 
 }  // namespace
@@ -117,28 +44,57 @@ std::string to_string(const Call& call) {
   std::string text(to_string(call.op));
   text += " " + std::to_string(call.sequence);
   if (call.op == OpType::barrier) return text;
-  text += " (" + std::string(to_string(call.dtype)) + " x " + std::to_string(call.count);
-  if (call.op == OpType::all_reduce || call.op == OpType::reduce)
-    text += ", " + std::string(to_string(call.reduce));
-  if (call.op == OpType::broadcast || call.op == OpType::reduce)
-    text += ", root " + std::to_string(call.root);
+  text += " (" + std::string(to_string(call.dtype));
+  if (call.op != OpType::all_to_all) text += " x " + std::to_string(call.count);
+  const bool reduces = call.op == OpType::all_reduce || call.op == OpType::reduce ||
+                       call.op == OpType::reduce_scatter;
+  if (reduces) text += ", " + std::string(to_string(call.reduce));
+  const bool rooted = call.op == OpType::broadcast || call.op == OpType::reduce ||
+                      call.op == OpType::gather || call.op == OpType::scatter;
+  if (rooted) text += ", root " + std::to_string(call.root);
   return text + ")";
 }
 
-Collectives::Collectives(Transport& transport, Waiting waiting)
+void run_alone(const Call& call) {
+  const std::size_t bytes = bytes_of(call, call.count);
+  switch (call.op) {
+    case OpType::all_reduce:
+    case OpType::reduce:
+      prepare(call.dtype, call.reduce, call.factor, call.out, call.in, call.count);
+      return finish(call.dtype, call.reduce, call.out, call.count, 1);
+    case OpType::reduce_scatter:
+      prepare(call.dtype, call.reduce, call.factor, call.out, call.ins[0].data, call.count);
+      return finish(call.dtype, call.reduce, call.out, call.count, 1);
+    case OpType::all_gather:
+    case OpType::gather:
+      return copy_bytes(call.outs[0].data, call.in, bytes);
+    case OpType::scatter:
+      return copy_bytes(call.out, call.ins[0].data, bytes);
+    case OpType::all_to_all:
+      return copy_bytes(call.outs[0].data, call.ins[0].data, bytes_of(call, call.ins[0].count));
+    case OpType::broadcast:
+    case OpType::barrier:
+    case OpType::send:
+    case OpType::recv:
+      return;
+  }
+}
+
+Collectives::Collectives(Transport& transport, Waiting waiting, std::size_t small)
     : transport_(transport),
       waiting_(std::move(waiting)),
       rank_(transport.rank()),
-      size_(transport.size()) {
-  const auto others = static_cast<std::size_t>(size_ - 1);
-  calls_.resize(kCallSlot * (rank_ == 0 ? others : 1));
-  verdict_.resize(sizeof(Verdict) + kInlineBytes);
+      size_(transport.size()),
+      small_(small > 0 ? small : small_for(size_)),
+      slot_((Notice::max_bytes(size_, small_) + 63) / 64 * 64) {
+  const auto p = static_cast<std::size_t>(size_);
+  const std::size_t room = sizeof(Verdict) + std::max(small_, kMaxWords);
+  if (rank_ == 0) notices_.resize(slot_ * p);
+  verdicts_.resize(rank_ == 0 ? room * p : room);
 }
 
 void Collectives::run(const Call& call, TimePoint deadline) {
-  if (size_ > 1) rank_ == 0 ? lead(call, deadline) : follow(call, deadline);
-  if (size_ == 1) copy(call.out, call.in, bytes_in(call));
-  if (size_ == 1 || inline_sizes(call, rank_, size_).fits) return;
+  if (rank_ == 0 ? lead(call, deadline) : follow(call, deadline)) return;
   switch (call.op) {
     case OpType::broadcast:
       return broadcast_tree(call, deadline);
@@ -146,40 +102,63 @@ void Collectives::run(const Call& call, TimePoint deadline) {
       return all_reduce_ring(call, deadline);
     case OpType::reduce:
       return reduce_ring(call, deadline);
+    case OpType::reduce_scatter:
+      return reduce_scatter(call, deadline);
     case OpType::all_gather:
       return all_gather_ring(call, deadline);
+    case OpType::gather:
+      return gather(call, deadline);
+    case OpType::scatter:
+      return scatter(call, deadline);
+    case OpType::all_to_all:
+      return all_to_all(call, deadline);
     case OpType::barrier:
+    case OpType::send:
+    case OpType::recv:
       return;
   }
 }
 
-// --- the agreement -----------------------------------------------------------------------------
+// ---- the agreement -----------------------------------------------------------------------------
 
-void Collectives::lead(const Call& call, TimePoint deadline) {
-  collect_calls(call, deadline);
-  compare_calls(call, deadline);
+bool Collectives::lead(const Call& call, TimePoint deadline) {
+  const std::vector<Notice> notices = collect(call, deadline);
+  if (const auto difference = find_difference(notices)) disagree(*difference, deadline);
+  const std::size_t width = size_of(call.dtype);
+  const bool small = std::all_of(notices.begin(), notices.end(), [&](const Notice& notice) {
+    return notice.has_data && notice.total_out(size_) <= small_ / width;
+  });
   Verdict verdict;
   verdict.agreed = 1;
-  verdict.reference = message_of(call, 0);
-  std::memcpy(verdict_.data(), &verdict, sizeof verdict);
-  combine_inline(call);
+  verdict.small = small ? 1 : 0;
+  const std::size_t room = verdicts_.size() / static_cast<std::size_t>(size_);
+  if (small) combine_small(call, notices);
   std::vector<std::unique_ptr<Transfer>> sends;
-  for (int peer = 1; peer < size_; ++peer)
-    sends.push_back(transport_.send(
-        peer, std::span(verdict_).first(sizeof verdict + inline_sizes(call, peer, size_).down)));
+  for (int peer = 1; peer < size_; ++peer) {
+    const Notice& notice = notices[static_cast<std::size_t>(peer)];
+    verdict.bytes = small ? notice.total_out(size_) * width : 0;
+    std::byte* const at = verdicts_.data() + room * static_cast<std::size_t>(peer);
+    std::memcpy(at, &verdict, sizeof verdict);
+    sends.push_back(transport_.send(peer, {at, sizeof verdict + verdict.bytes}));
+  }
   for (int peer = 1; peer < size_; ++peer)
     if (!sends[static_cast<std::size_t>(peer - 1)]->wait(deadline)) throw PeersLate({peer});
+  if (small) take_small_result(call, std::span(verdicts_).first(room).subspan(sizeof verdict));
+  return small || call.op == OpType::barrier;
 }
 
-// Into calls_, one slot for each rank.
-void Collectives::collect_calls(const Call& call, TimePoint deadline) {
+std::vector<Notice> Collectives::collect(const Call& call, TimePoint deadline) {
   std::vector<std::unique_ptr<Transfer>> receives;
   for (int peer = 1; peer < size_; ++peer) {
-    const auto slot =
-        std::span(calls_).subspan(kCallSlot * static_cast<std::size_t>(peer - 1), kCallSlot);
-    std::memset(slot.data(), 0, sizeof(CallMessage));
+    const auto slot = std::span(notices_).subspan(slot_ * static_cast<std::size_t>(peer), slot_);
+    std::memset(slot.data(), 0, sizeof(std::uint32_t));
     receives.push_back(transport_.receive(peer, slot));
   }
+  std::vector<Notice> notices;
+  notices.reserve(static_cast<std::size_t>(size_));
+  notices.push_back(Notice::of(call, 0));
+  notices[0].has_data = bytes_of(call, notices[0].total_in(size_)) <= small_;
+  if (notices[0].has_data) notices[0].data = small_input(call, notices[0]);
   const auto absent_at = [&](TimePoint when) {
     std::vector<int> absent;
     for (int peer = 1; peer < size_; ++peer) {
@@ -196,81 +175,165 @@ void Collectives::collect_calls(const Call& call, TimePoint deadline) {
     absent = absent_at(deadline);
   }
   if (!absent.empty()) throw PeersLate(std::move(absent));
-}
-
-void Collectives::compare_calls(const Call& call, TimePoint deadline) {
-  Verdict verdict;
-  verdict.reference = message_of(call, 0);
   for (int peer = 1; peer < size_; ++peer) {
-    std::memcpy(&verdict.other, calls_.data() + kCallSlot * static_cast<std::size_t>(peer - 1),
-                sizeof verdict.other);
-    if (difference(verdict.reference, verdict.other).empty()) continue;
-    std::memcpy(verdict_.data(), &verdict, sizeof verdict);
-    std::vector<std::unique_ptr<Transfer>> sends;
-    for (int to = 1; to < size_; ++to)
-      sends.push_back(transport_.send(to, std::span(verdict_).first(sizeof verdict)));
-    for (auto& send : sends) static_cast<void>(send->wait(deadline));
-    throw CallsDiffer(peer, "rank 0 called " + describe(verdict.reference) + ", rank " +
-                                std::to_string(peer) + " called " + describe(verdict.other) +
-                                ": they differ in " + difference(verdict.reference, verdict.other));
+    const auto slot = std::span(notices_).subspan(slot_ * static_cast<std::size_t>(peer), slot_);
+    auto notice = Notice::read(slot, size_);
+    if (!notice || notice->rank != peer)
+      disagree({0, peer, "rank " + std::to_string(peer) + " runs another version of the library"},
+               deadline);
+    notices.push_back(std::move(*notice));
   }
+  return notices;
 }
 
-// Small data: the result for rank 0 into call.out, for the others behind the verdict.
-std::size_t Collectives::combine_inline(const Call& call) {
-  if (!inline_sizes(call, rank_, size_).fits) return 0;
-  const std::size_t bytes = bytes_in(call);
-  std::byte* result = verdict_.data() + sizeof(Verdict);
-  const auto data_of = [&](int peer) {
-    return peer == 0 ? static_cast<const std::byte*>(call.in)
-                     : calls_.data() + kCallSlot * static_cast<std::size_t>(peer - 1) +
-                           sizeof(CallMessage);
-  };
-  switch (call.op) {
-    case OpType::barrier:
-      break;
-    case OpType::broadcast:
-      copy(result, data_of(call.root), bytes);
-      copy(call.out, result, bytes);
-      break;
-    case OpType::all_reduce:
-    case OpType::reduce:
-      copy(result, call.in, bytes);
-      for (int peer = 1; peer < size_; ++peer)
-        combine(call.dtype, call.reduce, result, data_of(peer), call.count);
-      finish(call.dtype, call.reduce, result, call.count, size_);
-      if (call.op == OpType::all_reduce || call.root == 0) copy(call.out, result, bytes);
-      break;
-    case OpType::all_gather:
-      for (int peer = 0; peer < size_; ++peer)
-        copy(result + bytes * static_cast<std::size_t>(peer), data_of(peer), bytes);
-      copy(call.out, result, bytes * static_cast<std::size_t>(size_));
-      break;
-  }
-  return bytes;
+[[noreturn]] void throw_difference(const Difference& difference, int rank) {
+  throw CallsDiffer(difference.b == rank ? difference.a : difference.b, difference.text);
 }
 
-void Collectives::follow(const Call& call, TimePoint deadline) {
-  const InlineSizes sizes = inline_sizes(call, rank_, size_);
-  const CallMessage message = message_of(call, rank_);
-  std::memcpy(calls_.data(), &message, sizeof message);
-  copy(calls_.data() + sizeof message, call.in, sizes.up);
-  const auto answer = transport_.receive(0, verdict_);
-  const auto question = transport_.send(0, std::span(calls_).first(sizeof message + sizes.up));
+void Collectives::disagree(const Difference& difference, TimePoint deadline) {
+  Verdict verdict;
+  verdict.a = difference.a;
+  verdict.b = difference.b;
+  verdict.bytes = std::min(difference.text.size(), kMaxWords);
+  std::memcpy(verdicts_.data(), &verdict, sizeof verdict);
+  std::memcpy(verdicts_.data() + sizeof verdict, difference.text.data(), verdict.bytes);
+  std::vector<std::unique_ptr<Transfer>> sends;
+  for (int to = 1; to < size_; ++to)
+    sends.push_back(
+        transport_.send(to, std::span(verdicts_).first(sizeof verdict + verdict.bytes)));
+  for (auto& send : sends) static_cast<void>(send->wait(deadline));
+  throw_difference(difference, rank_);
+}
+
+bool Collectives::follow(const Call& call, TimePoint deadline) {
+  Notice notice = Notice::of(call, rank_);
+  notice.has_data = bytes_of(call, notice.total_in(size_)) <= small_;
+  const auto data = notice.has_data ? small_input(call, notice) : std::span<const std::byte>();
+  notice.write(message_, data);
+  const auto answer = transport_.receive(0, verdicts_);
+  const auto question = transport_.send(0, message_);
   if (!answer->wait(deadline) || !question->wait(deadline)) throw PeersLate({0});
 
   Verdict verdict;
-  std::memcpy(&verdict, verdict_.data(), sizeof verdict);
-  if (verdict.agreed == 0)
-    throw CallsDiffer(verdict.other.rank == rank_ ? 0 : verdict.other.rank,
-                      "rank 0 called " + describe(verdict.reference) + ", rank " +
-                          std::to_string(verdict.other.rank) + " called " +
-                          describe(verdict.other) + ": they differ in " +
-                          difference(verdict.reference, verdict.other));
-  copy(call.out, verdict_.data() + sizeof verdict, sizes.down);
+  std::memcpy(&verdict, verdicts_.data(), sizeof verdict);
+  const auto behind = std::span(verdicts_).subspan(sizeof verdict);
+  const auto bytes = std::min<std::size_t>(verdict.bytes, behind.size());
+  if (verdict.agreed == 0) {
+    const std::string words(reinterpret_cast<const char*>(behind.data()), bytes);
+    throw_difference({verdict.a, verdict.b, words}, rank_);
+  }
+  if (verdict.small != 0) take_small_result(call, behind.first(bytes));
+  return verdict.small != 0 || call.op == OpType::barrier;
 }
 
-// --- larger data -------------------------------------------------------------------------------
+// ---- small data --------------------------------------------------------------------------------
+
+// What this rank puts in, in one run.
+std::span<const std::byte> Collectives::small_input(const Call& call, const Notice& notice) {
+  input_.resize(bytes_of(call, notice.total_in(size_)));
+  if (input_.empty()) return {};
+  if (call.ins.empty()) {
+    prepare(call.dtype, call.reduce, call.factor, input_.data(), call.in, call.count);
+    return input_;
+  }
+  std::byte* at = input_.data();
+  for (const ConstPart& part : call.ins) {
+    prepare(call.dtype, call.reduce, call.factor, at, part.data, part.count);
+    at += bytes_of(call, part.count);
+  }
+  return input_;
+}
+
+// Each rank's result behind its verdict, rank 0's own too.
+void Collectives::combine_small(const Call& call, std::span<const Notice> notices) {
+  const std::size_t room = verdicts_.size() / notices.size();
+  const auto result = [&](std::size_t rank) {
+    return verdicts_.data() + room * rank + sizeof(Verdict);
+  };
+  const auto root = static_cast<std::size_t>(call.root);
+  // Offset of the part for `rank` in what `from` put in.
+  const auto part_at = [&](const Notice& from, std::size_t rank) {
+    std::uint64_t before = from.in_each * rank;
+    if (!from.ins.empty()) {
+      before = 0;
+      for (std::size_t i = 0; i < rank; ++i) before += from.ins[i];
+    }
+    return from.data.data() + bytes_of(call, before);
+  };
+  std::vector<const void*> inputs(notices.size());
+  switch (call.op) {
+    case OpType::broadcast:
+      for (std::size_t to = 0; to < notices.size(); ++to)
+        if (to != root)
+          copy_bytes(result(to), notices[root].data.data(), bytes_of(call, call.count));
+      return;
+    case OpType::all_reduce:
+    case OpType::reduce: {
+      for (std::size_t i = 0; i < notices.size(); ++i) inputs[i] = notices[i].data.data();
+      std::byte* const first = result(root);
+      if (call.count == 0) return;
+      combine_all(call.dtype, call.reduce, first, inputs, call.count);
+      finish(call.dtype, call.reduce, first, call.count, size_);
+      if (call.op == OpType::reduce) return;
+      for (std::size_t to = 0; to < notices.size(); ++to)
+        copy_bytes(result(to), first, bytes_of(call, call.count));
+      return;
+    }
+    case OpType::reduce_scatter:
+      for (std::size_t to = 0; to < notices.size(); ++to) {
+        for (std::size_t i = 0; i < notices.size(); ++i) inputs[i] = part_at(notices[i], to);
+        const std::uint64_t count = notices[to].call.count;
+        if (count == 0) continue;
+        combine_all(call.dtype, call.reduce, result(to), inputs, count);
+        finish(call.dtype, call.reduce, result(to), count, size_);
+      }
+      return;
+    case OpType::all_gather:
+    case OpType::gather:
+      for (std::size_t to = 0; to < notices.size(); ++to) {
+        if (call.op == OpType::gather && to != root) continue;
+        std::byte* at = result(to);
+        for (const Notice& from : notices) {
+          copy_bytes(at, from.data.data(), from.data.size());
+          at += from.data.size();
+        }
+      }
+      return;
+    case OpType::scatter:
+      for (std::size_t to = 0; to < notices.size(); ++to)
+        copy_bytes(result(to), part_at(notices[root], to), bytes_of(call, notices[to].call.count));
+      return;
+    case OpType::all_to_all:
+      for (std::size_t to = 0; to < notices.size(); ++to) {
+        std::byte* at = result(to);
+        for (const Notice& from : notices) {
+          const std::size_t bytes = bytes_of(call, from.in_of(static_cast<int>(to)));
+          copy_bytes(at, part_at(from, to), bytes);
+          at += bytes;
+        }
+      }
+      return;
+    case OpType::barrier:
+    case OpType::send:
+    case OpType::recv:
+      return;
+  }
+}
+
+void Collectives::take_small_result(const Call& call, std::span<const std::byte> result) {
+  const std::byte* at = result.data();
+  const bool gets =
+      call.op != OpType::barrier && (call.op != OpType::broadcast || rank_ != call.root) &&
+      ((call.op != OpType::reduce && call.op != OpType::gather) || rank_ == call.root);
+  if (!gets) return;
+  if (call.outs.empty()) return copy_bytes(call.out, at, bytes_of(call, call.count));
+  for (const Part& part : call.outs) {
+    copy_bytes(part.data, at, bytes_of(call, part.count));
+    at += bytes_of(call, part.count);
+  }
+}
+
+// ---- larger data -------------------------------------------------------------------------------
 
 void Collectives::send(int peer, std::span<const std::byte> message, TimePoint deadline) {
   if (!transport_.send(peer, message)->wait(deadline)) throw PeersLate({peer});
@@ -290,74 +353,86 @@ void Collectives::exchange(std::span<const std::byte> to_right, std::span<std::b
   if (outgoing && !outgoing->wait(deadline)) throw PeersLate({right()});
 }
 
-// The index-th of size_ nearly equal pieces; the index wraps around.
-Collectives::Piece Collectives::piece(const Call& call, int index) const {
+// Nearly equal pieces of the data of one rank, one for each rank.
+Collectives::Pieces Collectives::even_pieces(const Call& call) const {
   const auto n = static_cast<std::uint64_t>(size_);
-  const auto i = static_cast<std::uint64_t>((index + 2 * size_) % size_);
-  const auto start = [&](std::uint64_t k) {  // without overflow for any count
-    return call.count / n * k + std::min(call.count % n, k);
-  };
   const std::size_t width = size_of(call.dtype);
-  return {start(i) * width, (start(i + 1) - start(i)) * width};
+  Pieces pieces;
+  std::uint64_t start = 0;
+  for (std::uint64_t i = 0; i < n; ++i) {
+    const std::uint64_t count = call.count / n + (i < call.count % n ? 1 : 0);
+    pieces.push_back({start * width, count * width});
+    start += count;
+  }
+  return pieces;
 }
 
 void Collectives::broadcast_tree(const Call& call, TimePoint deadline) {
-  const std::size_t bytes = bytes_in(call);
-  const auto n = static_cast<unsigned>(size_);
-  // Ranks counted from the root: v receives from v without its highest bit.
-  const unsigned v = static_cast<unsigned>(rank_ + size_ - call.root) % n;
-  const auto rank_at = [&](unsigned u) {
-    return static_cast<int>((u + static_cast<unsigned>(call.root)) % n);
-  };
-  const unsigned own = std::bit_floor(v);
-  if (v != 0) receive(rank_at(v - own), {static_cast<std::byte*>(call.out), bytes}, deadline);
-  for (unsigned bit = v == 0 ? 1 : own * 2; v + bit < n; bit *= 2)
-    send(rank_at(v + bit), bytes_of(call.out, bytes), deadline);
+  const std::size_t bytes = bytes_of(call, call.count);
+  const int place = wrap(rank_ - call.root);  // 0: the root
+  const auto at = [&](int other) { return wrap(other + call.root); };
+  const auto top = static_cast<int>(std::bit_floor(static_cast<unsigned>(size_ - 1)));
+  const int own = place == 0 ? 2 * top : place & -place;  // the lowest bit of the place
+  if (place != 0) receive(at(place - own), {call.out, bytes}, deadline);
+  std::vector<std::pair<int, std::unique_ptr<Transfer>>> sends;
+  for (int bit = own / 2; bit > 0; bit /= 2) {
+    if (place + bit >= size_) continue;
+    sends.emplace_back(at(place + bit), transport_.send(at(place + bit), {call.out, bytes}));
+  }
+  for (auto& [peer, transfer] : sends)
+    if (!transfer->wait(deadline)) throw PeersLate({peer});
 }
 
-// After it, piece rank + 1 of `data` is the finished result.
-void Collectives::reduce_scatter_ring(const Call& call, std::byte* data, TimePoint deadline) {
-  scratch_.resize(std::max(scratch_.size(), piece(call, 0).bytes));
+// Afterwards piece rank_ of `data` holds the result, the others what came by.
+void Collectives::reduce_scatter_ring(const Call& call, const Pieces& pieces, std::byte* data,
+                                      TimePoint deadline) {
+  std::size_t largest = 0;
+  for (const Piece& piece : pieces) largest = std::max(largest, piece.bytes);
+  scratch_.resize(largest);
+  const auto piece = [&](int index) { return pieces[static_cast<std::size_t>(wrap(index))]; };
+  const std::size_t width = size_of(call.dtype);
   for (int step = 0; step < size_ - 1; ++step) {
-    const Piece out = piece(call, rank_ - step);
-    const Piece in = piece(call, rank_ - step - 1);
-    exchange({data + out.offset, out.bytes}, std::span(scratch_).first(in.bytes), deadline);
-    combine(call.dtype, call.reduce, data + in.offset, scratch_.data(),
-            in.bytes / size_of(call.dtype));
+    const Piece out = piece(rank_ - step - 1);
+    const Piece in = piece(rank_ - step - 2);
+    exchange({data + out.offset, out.bytes}, {scratch_.data(), in.bytes}, deadline);
+    combine(call.dtype, call.reduce, data + in.offset, scratch_.data(), in.bytes / width);
   }
-  const Piece mine = piece(call, rank_ + 1);
-  finish(call.dtype, call.reduce, data + mine.offset, mine.bytes / size_of(call.dtype), size_);
+  const Piece mine = piece(rank_);
+  finish(call.dtype, call.reduce, data + mine.offset, mine.bytes / width, size_);
 }
 
 void Collectives::all_reduce_ring(const Call& call, TimePoint deadline) {
-  auto* data = static_cast<std::byte*>(call.out);
-  reduce_scatter_ring(call, data, deadline);
+  const Pieces pieces = even_pieces(call);
+  const auto piece = [&](int index) { return pieces[static_cast<std::size_t>(wrap(index))]; };
+  std::byte* const data = call.out;
+  prepare(call.dtype, call.reduce, call.factor, data, call.in, call.count);
+  reduce_scatter_ring(call, pieces, data, deadline);
   for (int step = 0; step < size_ - 1; ++step) {
-    const Piece out = piece(call, rank_ + 1 - step);
-    const Piece in = piece(call, rank_ - step);
+    const Piece out = piece(rank_ - step);
+    const Piece in = piece(rank_ - step - 1);
     exchange({data + out.offset, out.bytes}, {data + in.offset, in.bytes}, deadline);
   }
 }
 
 void Collectives::reduce_ring(const Call& call, TimePoint deadline) {
-  std::vector<std::byte> copy_of_mine;
-  auto* data = static_cast<std::byte*>(call.out);
+  const Pieces pieces = even_pieces(call);
+  std::byte* data = call.out;
   if (rank_ != call.root) {  // whose data stays as it is
-    copy_of_mine.assign(data, data + bytes_in(call));
-    data = copy_of_mine.data();
+    input_.resize(bytes_of(call, call.count));
+    data = input_.data();
   }
-  reduce_scatter_ring(call, data, deadline);
-  const Piece mine = piece(call, rank_ + 1);
+  prepare(call.dtype, call.reduce, call.factor, data, call.in, call.count);
+  reduce_scatter_ring(call, pieces, data, deadline);
+  const Piece mine = pieces[static_cast<std::size_t>(rank_)];
   if (rank_ != call.root) {
     if (mine.bytes > 0) send(call.root, {data + mine.offset, mine.bytes}, deadline);
     return;
   }
-  std::vector<std::unique_ptr<Transfer>> receives;
+  std::vector<std::unique_ptr<Transfer>> receives(pieces.size());
   for (int peer = 0; peer < size_; ++peer) {
-    const Piece its = piece(call, peer + 1);
-    receives.push_back(peer == rank_ || its.bytes == 0
-                           ? nullptr
-                           : transport_.receive(peer, {data + its.offset, its.bytes}));
+    const auto i = static_cast<std::size_t>(peer);
+    if (peer != rank_ && pieces[i].bytes > 0)
+      receives[i] = transport_.receive(peer, {data + pieces[i].offset, pieces[i].bytes});
   }
   for (int peer = 0; peer < size_; ++peer) {
     auto& receive = receives[static_cast<std::size_t>(peer)];
@@ -365,15 +440,92 @@ void Collectives::reduce_ring(const Call& call, TimePoint deadline) {
   }
 }
 
+void Collectives::reduce_scatter(const Call& call, TimePoint deadline) {
+  Pieces pieces;
+  std::size_t total = 0;
+  for (const ConstPart& part : call.ins) {
+    pieces.push_back({total, bytes_of(call, part.count)});
+    total += pieces.back().bytes;
+  }
+  input_.resize(total);
+  for (std::size_t i = 0; i < pieces.size(); ++i)
+    prepare(call.dtype, call.reduce, call.factor, input_.data() + pieces[i].offset,
+            call.ins[i].data, call.ins[i].count);
+  reduce_scatter_ring(call, pieces, input_.data(), deadline);
+  const Piece mine = pieces[static_cast<std::size_t>(rank_)];
+  copy_bytes(call.out, input_.data() + mine.offset, mine.bytes);
+}
+
 void Collectives::all_gather_ring(const Call& call, TimePoint deadline) {
-  const std::size_t bytes = bytes_in(call);
-  auto* data = static_cast<std::byte*>(call.out);
-  const auto block = [&](int index) {
-    return data + bytes * static_cast<std::size_t>((index + 2 * size_) % size_);
+  const auto block = [&](int index) -> std::span<std::byte> {
+    const Part& part = call.outs[static_cast<std::size_t>(wrap(index))];
+    return {part.data, bytes_of(call, part.count)};
   };
-  copy(block(rank_), call.in, bytes);
+  copy_bytes(block(rank_).data(), call.in, bytes_of(call, call.count));
   for (int step = 0; step < size_ - 1; ++step)
-    exchange({block(rank_ - step), bytes}, {block(rank_ - step - 1), bytes}, deadline);
+    exchange(block(rank_ - step), block(rank_ - step - 1), deadline);
+}
+
+void Collectives::gather(const Call& call, TimePoint deadline) {
+  const std::size_t bytes = bytes_of(call, call.count);
+  if (rank_ != call.root) {
+    if (bytes > 0) send(call.root, {call.in, bytes}, deadline);
+    return;
+  }
+  std::vector<std::unique_ptr<Transfer>> receives(call.outs.size());
+  for (int peer = 0; peer < size_; ++peer) {
+    const Part& part = call.outs[static_cast<std::size_t>(peer)];
+    if (peer != rank_ && part.count > 0)
+      receives[static_cast<std::size_t>(peer)] =
+          transport_.receive(peer, {part.data, bytes_of(call, part.count)});
+  }
+  copy_bytes(call.outs[static_cast<std::size_t>(rank_)].data, call.in, bytes);
+  for (int peer = 0; peer < size_; ++peer) {
+    auto& receive = receives[static_cast<std::size_t>(peer)];
+    if (receive && !receive->wait(deadline)) throw PeersLate({peer});
+  }
+}
+
+void Collectives::scatter(const Call& call, TimePoint deadline) {
+  const std::size_t bytes = bytes_of(call, call.count);
+  if (rank_ != call.root) {
+    if (bytes > 0) receive(call.root, {call.out, bytes}, deadline);
+    return;
+  }
+  std::vector<std::unique_ptr<Transfer>> sends(call.ins.size());
+  for (int peer = 0; peer < size_; ++peer) {
+    const ConstPart& part = call.ins[static_cast<std::size_t>(peer)];
+    if (peer != rank_ && part.count > 0)
+      sends[static_cast<std::size_t>(peer)] =
+          transport_.send(peer, {part.data, bytes_of(call, part.count)});
+  }
+  copy_bytes(call.out, call.ins[static_cast<std::size_t>(rank_)].data, bytes);
+  for (int peer = 0; peer < size_; ++peer) {
+    auto& send = sends[static_cast<std::size_t>(peer)];
+    if (send && !send->wait(deadline)) throw PeersLate({peer});
+  }
+}
+
+// All at once; each begins with the rank after it, so that not all send to one.
+void Collectives::all_to_all(const Call& call, TimePoint deadline) {
+  std::vector<std::pair<int, std::unique_ptr<Transfer>>> transfers;
+  for (int step = 1; step < size_; ++step) {
+    const int from = wrap(rank_ - step);
+    const Part& part = call.outs[static_cast<std::size_t>(from)];
+    if (part.count > 0)
+      transfers.emplace_back(from,
+                             transport_.receive(from, {part.data, bytes_of(call, part.count)}));
+  }
+  for (int step = 1; step < size_; ++step) {
+    const int to = wrap(rank_ + step);
+    const ConstPart& part = call.ins[static_cast<std::size_t>(to)];
+    if (part.count > 0)
+      transfers.emplace_back(to, transport_.send(to, {part.data, bytes_of(call, part.count)}));
+  }
+  const auto own = static_cast<std::size_t>(rank_);
+  copy_bytes(call.outs[own].data, call.ins[own].data, bytes_of(call, call.ins[own].count));
+  for (auto& [peer, transfer] : transfers)
+    if (!transfer->wait(deadline)) throw PeersLate({peer});
 }
 
 }  // namespace distrun

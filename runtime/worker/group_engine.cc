@@ -1,9 +1,9 @@
 #include "runtime/worker/group_engine.h"
 
+#include "runtime/worker/collectives.h"
 #include "runtime/worker/deadline.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace distrun {
@@ -15,27 +15,42 @@ constexpr std::size_t kQueueMax = 1024;
 // How long a rank whose time is up waits for another's better reason.
 constexpr Timeout kLatePatience = std::chrono::milliseconds(200);
 
+Lanes::Lane lane_of(const P2PCall& call) {
+  return {static_cast<int>(call.op), {call.peer, call.tag}};
+}
+
 }  // namespace
 
 void Work::State::complete(std::exception_ptr outcome) {
-  const std::lock_guard lock(mutex);
-  exception = std::move(outcome);
-  done = true;
-  completed.notify_all();
+  std::vector<std::function<void()>> next;
+  {
+    const std::lock_guard lock(mutex);
+    exception = std::move(outcome);
+    done = true;
+    next.swap(then);
+    completed.notify_all();
+  }
+  for (const auto& what : next) what();
 }
 
-GroupEngine::GroupEngine(Identity identity, std::unique_ptr<Transport> transport,
-                         std::shared_ptr<Store> store)
-    : identity_(std::move(identity)), transport_(std::move(transport)), store_(std::move(store)) {
-  if (!transport_) return;
-  board_.emplace(store_->clone(), identity_.rank, identity_.size);
-  collectives_.emplace(*transport_, [this](const Call& call, const std::vector<int>& ranks) {
-    board_->set_waiting(call.sequence, ranks);
-  });
+std::string Work::State::name() const {
+  return p2p ? to_string(*p2p) : to_string(calls.front());
+}
+
+GroupEngine::GroupEngine(Identity identity, Links links)
+    : identity_(std::move(identity)), links_(std::move(links)) {
+  if (!links_.transport) return;
+  board_.emplace(links_.store->clone(), identity_.rank, identity_.size);
+  p2p_.emplace(*links_.transport);
+  if (links_.runner) return;
+  links_.runner = std::make_unique<Collectives>(
+      *links_.transport, [this](const Call& call, const std::vector<int>& ranks) {
+        board_->set_waiting(call.sequence, ranks);
+      });
 }
 
 GroupEngine::~GroupEngine() {
-  stop_thread();
+  stop_threads();
 }
 
 void GroupEngine::check_open() const {
@@ -46,49 +61,50 @@ void GroupEngine::check_open() const {
   if (closed_) throw DistBackendError("process group \"" + identity_.name + "\" is closed");
 }
 
-// Numbers the call.  Waits for room, so that a caller cannot run ahead without bound.
-std::shared_ptr<Work::State> GroupEngine::admit(std::unique_lock<std::mutex>& lock, Call call,
-                                                Timeout timeout) {
+// ---- collectives -------------------------------------------------------------------------------
+
+// Waits for room, so that a caller cannot run ahead without bound.
+void GroupEngine::admit(std::unique_lock<std::mutex>& lock) {
   changed_.wait(lock, [this] { return queue_.size() < kQueueMax; });
   check_open();
-  auto work = std::make_shared<Work::State>();
-  call.sequence = next_sequence_++;
-  work->call = call;
-  work->timeout = timeout;
-  work->group = identity_.name;
-  return work;
 }
 
 void GroupEngine::run(Call call, Timeout timeout) {
   std::unique_lock lock(mutex_);
-  const auto work = admit(lock, call, timeout);
+  admit(lock);
   if (busy_ || !queue_.empty()) {
-    enqueue(lock, work);
-    Work(work).wait();
+    lock.unlock();
+    std::vector<Call> calls;
+    calls.push_back(std::move(call));
+    Work(start(std::move(calls), timeout)).wait();
     return;
   }
+  number(call);
   busy_ = true;
   lock.unlock();
-  execute(*work);
+  const std::exception_ptr failure = perform(call, timeout);
   lock.lock();
   busy_ = false;
   lock.unlock();
   changed_.notify_all();
-  if (work->exception) std::rethrow_exception(work->exception);
+  if (failure) std::rethrow_exception(failure);
 }
 
-std::shared_ptr<Work::State> GroupEngine::start(Call call, Timeout timeout) {
+std::shared_ptr<Work::State> GroupEngine::start(std::vector<Call> calls, Timeout timeout,
+                                                std::function<void()> finish) {
+  auto work = std::make_shared<Work::State>();
+  work->timeout = timeout;
+  work->group = identity_.name;
+  work->finish = std::move(finish);
   std::unique_lock lock(mutex_);
-  auto work = admit(lock, call, timeout);
-  enqueue(lock, work);
-  return work;
-}
-
-void GroupEngine::enqueue(std::unique_lock<std::mutex>& lock, std::shared_ptr<Work::State> work) {
-  queue_.push_back(std::move(work));
+  admit(lock);
+  for (Call& call : calls) number(call);
+  work->calls = std::move(calls);
+  queue_.push_back(work);
   if (!thread_.joinable()) thread_ = std::thread([this] { work_off(); });
   lock.unlock();
   changed_.notify_all();
+  return work;
 }
 
 void GroupEngine::work_off() {
@@ -100,41 +116,118 @@ void GroupEngine::work_off() {
     queue_.pop_front();
     busy_ = true;
     lock.unlock();
-    execute(*work);
+    perform(*work);
     lock.lock();
     busy_ = false;
     changed_.notify_all();
   }
 }
 
-void GroupEngine::execute(Work::State& work) {
-  work.complete(perform(work.call, work.timeout));
+void GroupEngine::perform(Work::State& work) {
+  std::exception_ptr outcome;
+  for (const Call& call : work.calls) {
+    outcome = perform(call, work.timeout);
+    if (outcome) break;
+  }
+  if (!outcome && work.finish) work.finish();
+  work.finish = nullptr;  // with what it holds
+  work.complete(std::move(outcome));
 }
 
 std::exception_ptr GroupEngine::perform(const Call& call, Timeout timeout) {
+  if (!links_.runner) {
+    run_alone(call);
+    return nullptr;
+  }
+  return guarded(call, timeout, [&](TimePoint deadline) { links_.runner->run(call, deadline); });
+}
+
+// ---- sends and receives ------------------------------------------------------------------------
+
+int GroupEngine::run(const P2PCall& call, Timeout timeout) {
+  {
+    const std::lock_guard lock(mutex_);
+    check_open();
+  }
+  P2PCall mine = call;
+  std::exception_ptr failure;
+  if (!lanes_.run(lane_of(call), [&] { failure = perform(mine, timeout); })) refuse(call);
+  if (failure) std::rethrow_exception(failure);
+  return mine.peer;
+}
+
+std::shared_ptr<Work::State> GroupEngine::start(const P2PCall& call, Timeout timeout) {
+  {
+    const std::lock_guard lock(mutex_);
+    check_open();
+  }
+  auto work = std::make_shared<Work::State>();
+  work->p2p = call;
+  work->timeout = timeout;
+  work->group = identity_.name;
+  const bool taken = lanes_.add(lane_of(call), [this, work] {
+    P2PCall mine = *work->p2p;
+    auto outcome = perform(mine, work->timeout);
+    {
+      const std::lock_guard lock(work->mutex);
+      work->p2p->peer = mine.peer;
+    }
+    work->complete(std::move(outcome));
+  });
+  if (!taken) refuse(call);
+  return work;
+}
+
+void GroupEngine::refuse(const P2PCall& call) const {
+  throw DistUnsupportedError(
+      "process group \"" + identity_.name + "\": " + to_string(call) +
+      ": too many sends and receives are under way; wait for some of them first (at most " +
+      std::to_string(Lanes::kMaxThreads) + " pairs of a peer and a tag at once, and " +
+      std::to_string(Lanes::kMaxWaiting) + " operations of each)");
+}
+
+std::exception_ptr GroupEngine::perform(P2PCall& call, Timeout timeout) {
+  return guarded(call, timeout, [&](TimePoint deadline) { p2p_->run(call, deadline); });
+}
+
+// ---- failures ----------------------------------------------------------------------------------
+
+namespace {
+
+std::optional<std::uint64_t> number_of(const Call& call) {
+  return call.sequence;
+}
+std::optional<std::uint64_t> number_of(const P2PCall&) {
+  return std::nullopt;
+}
+
+}  // namespace
+
+template <class Any, class Step>
+std::exception_ptr GroupEngine::guarded(const Any& call, Timeout timeout, Step step) {
   try {
     {
       const std::lock_guard lock(mutex_);
       check_open();
     }
-    if (collectives_) {
-      collectives_->run(call, deadline_after(timeout, "timeout"));
-    } else if (call.op == OpType::all_gather && call.in != call.out) {
-      std::memmove(call.out, call.in, call.count * size_of(call.dtype));
-    }
+    step(deadline_after(timeout, "timeout"));
     return nullptr;
   } catch (const PeerLost& lost) {
     // The other side may have closed on purpose, after it had told the store why.
-    GroupFailure failure{ErrorKind::backend, lost.peer, ""};
-    failure.text = board_->name_of(lost.peer) + " is gone (" + lost.what() + ")";
-    return failed(call, std::move(failure), false);
+    GroupFailure failure{ErrorKind::backend, std::nullopt, ""};
+    if (lost.peer >= 0) failure.peer = lost.peer;
+    failure.text =
+        (lost.peer < 0 ? "a rank" : board_->name_of(lost.peer)) + " is gone (" + lost.what() + ")";
+    return failed(to_string(call), std::move(failure), false);
   } catch (const PeersLate& late) {
     std::vector<int> ranks = late.peers;
-    if (identity_.rank != 0 && ranks == std::vector<int>{0})
-      if (auto blamed = board_->waiting(call.sequence); !blamed.empty()) ranks = std::move(blamed);
+    if (identity_.rank != 0 && ranks == std::vector<int>{0} && number_of(call))
+      if (auto blamed = board_->waiting(*number_of(call)); !blamed.empty())
+        ranks = std::move(blamed);
     const bool first_hand = identity_.rank == 0 || ranks != std::vector<int>{0};
-    GroupFailure failure{ErrorKind::timeout, ranks.front(), late_text(ranks, timeout)};
-    return failed(call, std::move(failure), first_hand);
+    GroupFailure failure{ErrorKind::timeout, std::nullopt, late_text(ranks, timeout)};
+    if (!ranks.empty()) failure.peer = ranks.front();
+    return failed(to_string(call), std::move(failure), first_hand);
   } catch (const CallsDiffer& differ) {
     // Every rank has the same verdict; the one that is to blame has a peer to name, too.
     GroupFailure failure{ErrorKind::backend, differ.peer, differ.what()};
@@ -146,14 +239,16 @@ std::exception_ptr GroupEngine::perform(const Call& call, Timeout timeout) {
 }
 
 std::string GroupEngine::late_text(const std::vector<int>& ranks, Timeout timeout) {
+  if (ranks.empty()) return "nobody sent anything within " + to_string(timeout);
   std::string names;
   for (const int rank : ranks) names += (names.empty() ? "" : ", ") + board_->name_of(rank);
   return names + " did not take part within " + to_string(timeout);
 }
 
 // Makes the group's failure out of what this rank saw, or out of what another saw before.
-std::exception_ptr GroupEngine::failed(const Call& call, GroupFailure failure, bool first_hand) {
-  failure.text = to_string(call) + ": " + failure.text;
+std::exception_ptr GroupEngine::failed(const std::string& name, GroupFailure failure,
+                                       bool first_hand) {
+  failure.text = name + ": " + failure.text;
   std::optional<GroupFailure> told;
   if (!first_hand)
     told = board_->reported(failure.kind == ErrorKind::timeout ? kLatePatience : Timeout(0));
@@ -163,28 +258,38 @@ std::exception_ptr GroupEngine::failed(const Call& call, GroupFailure failure, b
 
 // The group is dead from here on.
 std::exception_ptr GroupEngine::fall(const GroupFailure& failure) {
-  transport_->close();  // after the report: who is cut off finds the reason in the store
   const std::string text = "process group \"" + identity_.name + "\", rank " +
                            std::to_string(identity_.rank) + ": " + failure.text;
   // A rank that is itself to blame has no peer to name.
   const auto peer = failure.peer == identity_.rank ? std::nullopt : failure.peer;
   {
     const std::lock_guard lock(mutex_);
-    dead_ = text;
-    dead_peer_ = peer;
+    if (dead_.empty()) {
+      dead_ = text;
+      dead_peer_ = peer;
+    }
   }
+  close_links();  // after the report: who is cut off finds the reason in the store
   if (failure.kind == ErrorKind::timeout)
     return std::make_exception_ptr(DistTimeoutError(text, peer));
   return std::make_exception_ptr(DistBackendError(text, peer));
 }
 
-void GroupEngine::stop_thread() {
+void GroupEngine::close_links() {
+  links_.runner->close();
+  links_.transport->close();
+}
+
+// ---- the end -----------------------------------------------------------------------------------
+
+void GroupEngine::stop_threads() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  lanes_.stop();
 }
 
 // A rank that leaves the last operation and closes can cut off a slower one that is still in it, so
@@ -193,40 +298,44 @@ void GroupEngine::close(Timeout timeout) {
   const TimePoint deadline = deadline_after(timeout, "close");
   std::unique_lock lock(mutex_);
   if (closed_) return;
-  if (!changed_.wait_until(lock, deadline, [this] { return queue_.empty() && !busy_; })) {
-    lock.unlock();
+  const bool done =
+      changed_.wait_until(lock, deadline, [this] { return queue_.empty() && !busy_; });
+  lock.unlock();
+  if (!done || !lanes_.drain(deadline)) {
     const std::string why =
         "operations were still under way " + to_string(timeout) + " after close";
     leave(why);
-    stop_thread();
+    stop_threads();
     throw DistTimeoutError("process group \"" + identity_.name + "\": " + why);
   }
+  lock.lock();
   closed_ = true;
   const bool was_dead = !dead_.empty();
   lock.unlock();
-  stop_thread();
-  if (!transport_ || was_dead) return;
+  stop_threads();
+  if (!links_.transport || was_dead) return;
   try {
     const std::string all = "goodbye/all";
-    if (store_->add("goodbye", 1) == identity_.size) store_->set(all, "1");
-    store_->wait({all}, std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0))));
+    if (links_.store->add("goodbye", 1) == identity_.size) links_.store->set(all, "1");
+    links_.store->wait({all},
+                       std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0))));
   } catch (const DistError&) {
-    transport_->close();
+    close_links();
     throw;
   }
-  transport_->close();
+  close_links();
 }
 
 void GroupEngine::leave(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
-    if (closed_ || !dead_.empty() || !transport_) return;
+    if (closed_ || !dead_.empty() || !links_.transport) return;
     dead_ = why;
   }
   GroupFailure failure{ErrorKind::backend, identity_.rank, ""};
   failure.text = board_->name_of(identity_.rank) + " left the group: " + why;
   board_->report(failure);
-  transport_->close();  // also ends the operation that is under way here
+  close_links();  // also ends the operation that is under way here
 }
 
 }  // namespace distrun

@@ -1,13 +1,15 @@
-// The engine of a process group: runs calls one after another, synchronous ones in the caller's
-// thread if nothing is before them, others in a thread of its own; owns the transport, and turns
-// what goes wrong into one failure that every rank words alike.
+// The engine of a process group: runs collectives one after another, synchronous ones in the
+// caller's thread if nothing is before them, others in a thread of its own; runs sends and receives
+// beside them; and turns what goes wrong into one failure that every rank words alike.
 //
 //   open --close()--> closed
-//     \--a call failed--> dead      (later calls throw, with the first failure)
+//     \--a call failed, leave()--> dead      (later calls throw, with the first failure)
 #pragma once
 
-#include "runtime/worker/collectives.h"
+#include "runtime/worker/call.h"
 #include "runtime/worker/group_failure.h"
+#include "runtime/worker/lanes.h"
+#include "runtime/worker/point_to_point.h"
 #include "runtime/worker/transport.h"
 #include <distrun/process_group.h>
 
@@ -19,20 +21,25 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 namespace distrun {
 
 struct Work::State {
-  Call call;
+  std::vector<Call> calls;  // one after another; none: see p2p
+  std::optional<P2PCall> p2p;
   Timeout timeout{};
   std::string group;
+  std::function<void()> finish;  // after the calls, if all went well
 
   mutable std::mutex mutex;
   std::condition_variable completed;
   bool done = false;
   std::exception_ptr exception;
+  std::vector<std::function<void()>> then;
 
   void complete(std::exception_ptr outcome);
+  std::string name() const;
 };
 
 class GroupEngine {
@@ -41,53 +48,68 @@ class GroupEngine {
     int rank = 0;
     int size = 1;
     std::string name;
+    std::string description;
     Timeout timeout{};
   };
+  // Null in a group of one.
+  struct Links {
+    std::unique_ptr<Transport> transport;
+    // In place of collectives over the transport: for ranks that share memory.
+    std::unique_ptr<CallRunner> runner;
+    std::shared_ptr<Store> store;
+  };
 
-  // `transport` and `store` may be null in a group of one.
-  GroupEngine(Identity identity, std::unique_ptr<Transport> transport,
-              std::shared_ptr<Store> store);
+  GroupEngine(Identity identity, Links links);
   ~GroupEngine();
 
   const Identity& identity() const { return identity_; }
 
-  // Both throw DistBackendError if the group is dead or closed.
+  // All throw DistBackendError if the group is dead or closed.
   void run(Call call, Timeout timeout);
-  std::shared_ptr<Work::State> start(Call call, Timeout timeout);
+  // `finish`: after it, by whoever ran it, if it went well.
+  std::shared_ptr<Work::State> start(std::vector<Call> calls, Timeout timeout,
+                                     std::function<void()> finish = nullptr);
+  // Returns the peer.
+  int run(const P2PCall& call, Timeout timeout);
+  std::shared_ptr<Work::State> start(const P2PCall& call, Timeout timeout);
 
   void close(Timeout timeout);
   // In place of close(): the other ranks are told that this one leaves.
   void leave(const std::string& why);
 
  private:
-  std::shared_ptr<Work::State> admit(std::unique_lock<std::mutex>& lock, Call call,
-                                     Timeout timeout);
-  void enqueue(std::unique_lock<std::mutex>& lock, std::shared_ptr<Work::State> work);
-  void execute(Work::State& work);
+  void admit(std::unique_lock<std::mutex>& lock);
+  void number(Call& call) { call.sequence = next_sequence_++; }
   void work_off();
   std::exception_ptr perform(const Call& call, Timeout timeout);
-  std::exception_ptr failed(const Call& call, GroupFailure failure, bool first_hand);
+  void perform(Work::State& work);
+  std::exception_ptr perform(P2PCall& call, Timeout timeout);
+  template <class Any, class Step>
+  std::exception_ptr guarded(const Any& call, Timeout timeout, Step step);
+  [[noreturn]] void refuse(const P2PCall& call) const;
+  std::exception_ptr failed(const std::string& name, GroupFailure failure, bool first_hand);
   std::exception_ptr fall(const GroupFailure& failure);
   std::string late_text(const std::vector<int>& ranks, Timeout timeout);
+  void close_links();
   void check_open() const;
-  void stop_thread();
+  void stop_threads();
 
   const Identity identity_;
-  const std::unique_ptr<Transport> transport_;
-  const std::shared_ptr<Store> store_;
+  Links links_;
   std::optional<FailureBoard> board_;
-  std::optional<Collectives> collectives_;
+  std::optional<PointToPoint> p2p_;
+  Lanes lanes_;
 
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::shared_ptr<Work::State>> queue_;
-  bool busy_ = false;      // somebody executes
+  bool busy_ = false;      // somebody executes a collective
   bool stopping_ = false;  // the thread is to end
   bool closed_ = false;
   std::string dead_;  // the first failure
   std::optional<int> dead_peer_;
   std::uint64_t next_sequence_ = 0;
-  std::thread thread_;  // started by the first asynchronous call
+  std::thread thread_;  // started by the first asynchronous collective
 };
 
 }  // namespace distrun

@@ -1,17 +1,13 @@
-// The public face of process groups: checks arguments, joins, hands calls to the engine.
-#include "runtime/worker/deadline.h"
-#include "runtime/worker/environment.h"
-#include "runtime/worker/group_engine.h"
-#include <distrun/process_group.h>
-#ifdef DISTRUN_HAS_GLOO
-#include "runtime/worker/gloo/gloo_transport.h"
-#endif
+// The public face of process groups: hands what Arguments made of a call to the engine, and makes
+// groups out of groups.
+#include "runtime/worker/process_group.h"
 
-#include <atomic>
-#include <cstdlib>
-#include <limits>
-#include <optional>
-#include <unistd.h>
+#include "runtime/worker/arguments.h"
+#include "runtime/worker/deadline.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
 #include <utility>
 
 namespace distrun {
@@ -21,178 +17,33 @@ constexpr Timeout kDestructorPatience = std::chrono::seconds(5);
 
 }  // namespace
 
-std::size_t size_of(DType dtype) {
-  switch (dtype) {
-    case DType::float32:
-    case DType::int32:
-      return 4;
-    case DType::float64:
-    case DType::int64:
-      return 8;
+ProcessGroup::Impl::Impl(std::string of_backend, const GroupEngine::Identity& identity,
+                         MeetingPlace meeting_place, std::vector<int> ranks)
+    : backend(std::move(of_backend)),
+      place(std::move(meeting_place)),
+      global_ranks(std::move(ranks)),
+      arguments(identity.rank, identity.size),
+      engine(identity, join(place, identity)) {}
+
+namespace {
+
+Timeout limit(const ProcessGroup::Impl& impl, const CallOptions& options) {
+  deadline_after(options.timeout, "CallOptions::timeout");
+  return options.timeout == Timeout::zero() ? impl.engine.identity().timeout : options.timeout;
+}
+
+Work issue(ProcessGroup::Impl& impl, Call call, const CallOptions& options) {
+  const Timeout timeout = limit(impl, options);
+  if (!options.async_op) {
+    impl.engine.run(std::move(call), timeout);
+    return {};
   }
-  return 1;
+  std::vector<Call> calls;
+  calls.push_back(std::move(call));
+  return Work(impl.engine.start(std::move(calls), timeout));
 }
 
-std::string_view to_string(DType dtype) {
-  switch (dtype) {
-    case DType::float32:
-      return "float32";
-    case DType::float64:
-      return "float64";
-    case DType::int32:
-      return "int32";
-    case DType::int64:
-      return "int64";
-  }
-  return "?";
-}
-
-std::string_view to_string(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::sum:
-      return "sum";
-    case ReduceOp::product:
-      return "product";
-    case ReduceOp::min:
-      return "min";
-    case ReduceOp::max:
-      return "max";
-    case ReduceOp::avg:
-      return "avg";
-  }
-  return "?";
-}
-
-std::string_view to_string(OpType op) {
-  switch (op) {
-    case OpType::broadcast:
-      return "broadcast";
-    case OpType::all_reduce:
-      return "all_reduce";
-    case OpType::reduce:
-      return "reduce";
-    case OpType::all_gather:
-      return "all_gather";
-    case OpType::barrier:
-      return "barrier";
-  }
-  return "?";
-}
-
-// --- Work --------------------------------------------------------------------------------------
-
-void Work::wait() {
-  std::unique_lock lock(state_->mutex);
-  state_->completed.wait(lock, [this] { return state_->done; });
-  if (state_->exception) std::rethrow_exception(state_->exception);
-}
-
-void Work::wait(Timeout timeout) {
-  const TimePoint deadline = deadline_after(timeout, "Work::wait");
-  std::unique_lock lock(state_->mutex);
-  if (!state_->completed.wait_until(lock, deadline, [this] { return state_->done; }))
-    throw DistTimeoutError("process group \"" + state_->group + "\": " + to_string(state_->call) +
-                           ": not completed after " + to_string(timeout) +
-                           "; it goes on, and its buffers are still in use");
-  if (state_->exception) std::rethrow_exception(state_->exception);
-}
-
-bool Work::is_completed() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
-}
-
-bool Work::is_success() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->done && !state_->exception;
-}
-
-std::exception_ptr Work::exception() const {
-  const std::lock_guard lock(state_->mutex);
-  return state_->exception;
-}
-
-OpType Work::op() const {
-  return state_->call.op;
-}
-
-std::uint64_t Work::sequence_number() const {
-  return state_->call.sequence;
-}
-
-// --- ProcessGroup ------------------------------------------------------------------------------
-
-struct ProcessGroup::Impl {
-  Impl(std::string backend_name, GroupEngine::Identity identity,
-       std::unique_ptr<Transport> transport, std::shared_ptr<Store> store)
-      : backend(std::move(backend_name)),
-        engine(std::move(identity), std::move(transport), std::move(store)) {}
-
-  std::string backend;
-  GroupEngine engine;
-  int exceptions_at_birth = std::uncaught_exceptions();
-
-  Timeout limit(const CallOptions& options) const {
-    deadline_after(options.timeout, "CallOptions::timeout");
-    return options.timeout == Timeout::zero() ? engine.identity().timeout : options.timeout;
-  }
-
-  [[noreturn]] void refuse(OpType op, const std::string& what) const {
-    throw DistArgumentError(std::string(to_string(op)) + ": " + what);
-  }
-
-  void check_buffer(OpType op, const void* data, std::size_t count, DType dtype) const {
-    if (data == nullptr && count > 0) refuse(op, "a null buffer of " + std::to_string(count));
-    if (reinterpret_cast<std::uintptr_t>(data) % size_of(dtype) != 0)
-      refuse(op, "the buffer is not aligned for " + std::string(to_string(dtype)));
-    const auto ranks = static_cast<std::size_t>(engine.identity().size);
-    if (count > std::numeric_limits<std::size_t>::max() / size_of(dtype) / ranks)
-      refuse(op, "a count that no memory can hold: " + std::to_string(count));
-  }
-
-  void check_root(OpType op, int root) const {
-    if (root < 0 || root >= engine.identity().size)
-      refuse(op, "root " + std::to_string(root) + " is not a rank of this group of " +
-                     std::to_string(engine.identity().size));
-  }
-
-  Call in_place(OpType op, Buffer data, int root, ReduceOp reduce) const {
-    check_buffer(op, data.data(), data.count(), data.dtype());
-    check_root(op, root);
-    const bool integer = data.dtype() == DType::int32 || data.dtype() == DType::int64;
-    if (reduce == ReduceOp::avg && integer)
-      refuse(op, "avg needs floating point, not " + std::string(to_string(data.dtype())));
-    Call call;
-    call.op = op;
-    call.reduce = reduce;
-    call.dtype = data.dtype();
-    call.root = root;
-    call.count = data.count();
-    call.in = data.data();
-    call.out = data.data();
-    return call;
-  }
-
-  Call gather(ConstBuffer in, Buffer out) const {
-    const OpType op = OpType::all_gather;
-    check_buffer(op, in.data(), in.count(), in.dtype());
-    check_buffer(op, out.data(), out.count(), out.dtype());
-    if (in.dtype() != out.dtype())
-      refuse(op, "from " + std::string(to_string(in.dtype())) + " to " +
-                     std::string(to_string(out.dtype())));
-    const auto ranks = static_cast<std::size_t>(engine.identity().size);
-    if (out.count() != in.count() * ranks)
-      refuse(op, "the output holds " + std::to_string(out.count()) + " elements, not " +
-                     std::to_string(ranks) + " times " + std::to_string(in.count()));
-    Call call;
-    call.op = op;
-    call.dtype = in.dtype();
-    call.count = in.count();
-    call.in = in.data();
-    call.out = out.data();
-    return call;
-  }
-};
+}  // namespace
 
 ProcessGroup::ProcessGroup(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
@@ -216,6 +67,9 @@ int ProcessGroup::size() const {
 const std::string& ProcessGroup::name() const {
   return impl_->engine.identity().name;
 }
+const std::string& ProcessGroup::description() const {
+  return impl_->engine.identity().description;
+}
 const std::string& ProcessGroup::backend() const {
   return impl_->backend;
 }
@@ -223,167 +77,348 @@ Timeout ProcessGroup::timeout() const {
   return impl_->engine.identity().timeout;
 }
 
-void ProcessGroup::broadcast(Buffer data, int root, CallOptions options) {
-  impl_->engine.run(impl_->in_place(OpType::broadcast, data, root, ReduceOp::sum),
-                    impl_->limit(options));
+// ---- collectives -------------------------------------------------------------------------------
+
+Work ProcessGroup::broadcast(const Tensor& data, int root, const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.broadcast(data, root), options);
 }
-void ProcessGroup::all_reduce(Buffer data, ReduceOp op, CallOptions options) {
-  impl_->engine.run(impl_->in_place(OpType::all_reduce, data, 0, op), impl_->limit(options));
+Work ProcessGroup::all_reduce(const Tensor& data, Reduction reduction, const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.all_reduce(data, reduction), options);
 }
-void ProcessGroup::reduce(Buffer data, int root, ReduceOp op, CallOptions options) {
-  impl_->engine.run(impl_->in_place(OpType::reduce, data, root, op), impl_->limit(options));
+Work ProcessGroup::reduce(const Tensor& data, int root, Reduction reduction,
+                          const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.reduce(data, root, reduction), options);
 }
-void ProcessGroup::all_gather(ConstBuffer in, Buffer out, CallOptions options) {
-  impl_->engine.run(impl_->gather(in, out), impl_->limit(options));
+Work ProcessGroup::all_gather_into_tensor(const Tensor& out, const ConstTensor& in,
+                                          const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.all_gather_into_tensor(out, in), options);
 }
-void ProcessGroup::barrier(CallOptions options) {
-  impl_->engine.run(Call(), impl_->limit(options));
+Work ProcessGroup::all_gather(std::span<const Tensor> outs, const ConstTensor& in,
+                              const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.all_gather(outs, in), options);
+}
+Work ProcessGroup::gather(const ConstTensor& in, std::span<const Tensor> outs, int root,
+                          const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.gather(in, outs, root), options);
+}
+Work ProcessGroup::scatter(const Tensor& out, std::span<const ConstTensor> ins, int root,
+                           const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.scatter(out, ins, root), options);
+}
+Work ProcessGroup::reduce_scatter_tensor(const Tensor& out, const ConstTensor& in,
+                                         Reduction reduction, const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.reduce_scatter_tensor(out, in, reduction), options);
+}
+Work ProcessGroup::reduce_scatter(const Tensor& out, std::span<const ConstTensor> ins,
+                                  Reduction reduction, const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.reduce_scatter(out, ins, reduction), options);
+}
+Work ProcessGroup::all_to_all(std::span<const Tensor> outs, std::span<const ConstTensor> ins,
+                              const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.all_to_all(outs, ins), options);
+}
+Work ProcessGroup::all_to_all_single(const Tensor& out, const ConstTensor& in,
+                                     std::span<const std::size_t> out_splits,
+                                     std::span<const std::size_t> in_splits,
+                                     const CallOptions& options) {
+  return issue(*impl_, impl_->arguments.all_to_all_single(out, in, out_splits, in_splits), options);
+}
+Work ProcessGroup::barrier(const CallOptions& options) {
+  return issue(*impl_, Call(), options);
 }
 
-Work ProcessGroup::broadcast_async(Buffer data, int root, CallOptions options) {
-  return Work(impl_->engine.start(impl_->in_place(OpType::broadcast, data, root, ReduceOp::sum),
-                                  impl_->limit(options)));
+void ProcessGroup::monitored_barrier(Timeout timeout) {
+  barrier({.timeout = timeout});
 }
-Work ProcessGroup::all_reduce_async(Buffer data, ReduceOp op, CallOptions options) {
-  return Work(
-      impl_->engine.start(impl_->in_place(OpType::all_reduce, data, 0, op), impl_->limit(options)));
+
+// ---- coalesced ---------------------------------------------------------------------------------
+
+namespace {
+
+// Several tensors as one, for the time of one call.
+template <class T>
+class Packed {
+ public:
+  Packed(const char* name, std::span<const T> tensors, std::size_t parts) {
+    if (tensors.empty()) throw DistArgumentError(std::string(name) + ": no tensors");
+    dtype_ = tensors.front().dtype();
+    for (const T& tensor : tensors) {
+      if (tensor.dtype() != dtype_)
+        throw DistArgumentError(std::string(name) +
+                                ": tensors of different types: " + std::string(to_string(dtype_)) +
+                                " and " + std::string(to_string(tensor.dtype())));
+      if (tensor.count() % parts != 0)
+        throw DistArgumentError(std::string(name) + ": a tensor of " +
+                                std::to_string(tensor.count()) + " elements for " +
+                                std::to_string(parts) + " ranks");
+      if (tensor.data() == nullptr && tensor.count() > 0)
+        throw DistArgumentError(std::string(name) + ": a null tensor of " +
+                                std::to_string(tensor.count()) + " elements");
+      tensors_.push_back(tensor);
+      count_ += tensor.count();
+    }
+    // Of the widest type, so that it is aligned for every other.
+    memory_.resize((count_ * size_of(dtype_) + sizeof(std::max_align_t) - 1) /
+                   sizeof(std::max_align_t));
+    parts_ = parts;
+  }
+
+  Tensor whole() { return {memory_.data(), count_, dtype_}; }
+  std::size_t count() const { return count_; }
+
+  // Part k of each tensor behind the other, then part k + 1 of each.
+  void fill() {
+    walk([](std::byte* packed, auto* own, std::size_t bytes) {
+      if (bytes > 0) std::memcpy(packed, own, bytes);
+    });
+  }
+  void spread() {
+    walk([](const std::byte* packed, auto* own, std::size_t bytes) {
+      if (bytes > 0) std::memcpy(own, packed, bytes);
+    });
+  }
+
+ private:
+  template <class F>
+  void walk(F each) {
+    auto* at = reinterpret_cast<std::byte*>(memory_.data());
+    for (std::size_t part = 0; part < parts_; ++part)
+      for (const T& tensor : tensors_) {
+        const std::size_t bytes = tensor.bytes() / parts_;
+        using Byte = std::conditional_t<std::is_same_v<T, Tensor>, std::byte, const std::byte>;
+        each(at, static_cast<Byte*>(tensor.data()) + part * bytes, bytes);
+        at += bytes;
+      }
+  }
+
+  std::vector<T> tensors_;
+  std::vector<std::max_align_t> memory_;
+  DType dtype_ = DType::uint8;
+  std::size_t count_ = 0;
+  std::size_t parts_ = 1;
+};
+
+Work issue_packed(ProcessGroup::Impl& impl, Call call, const CallOptions& options,
+                  std::function<void()> finish) {
+  const Timeout timeout = limit(impl, options);
+  std::vector<Call> calls;
+  calls.push_back(std::move(call));
+  Work work(impl.engine.start(std::move(calls), timeout, std::move(finish)));
+  if (!options.async_op) work.wait();
+  return work;
 }
-Work ProcessGroup::reduce_async(Buffer data, int root, ReduceOp op, CallOptions options) {
-  return Work(
-      impl_->engine.start(impl_->in_place(OpType::reduce, data, root, op), impl_->limit(options)));
+
+}  // namespace
+
+Work ProcessGroup::all_reduce_coalesced(std::span<const Tensor> data, Reduction reduction,
+                                        const CallOptions& options) {
+  const auto packed = std::make_shared<Packed<Tensor>>("all_reduce_coalesced", data, 1);
+  packed->fill();
+  return issue_packed(*impl_, impl_->arguments.all_reduce(packed->whole(), reduction), options,
+                      [packed] { packed->spread(); });
 }
-Work ProcessGroup::all_gather_async(ConstBuffer in, Buffer out, CallOptions options) {
-  return Work(impl_->engine.start(impl_->gather(in, out), impl_->limit(options)));
+
+Work ProcessGroup::all_gather_into_tensor_coalesced(std::span<const Tensor> outs,
+                                                    std::span<const ConstTensor> ins,
+                                                    const CallOptions& options) {
+  const char* const name = "all_gather_into_tensor_coalesced";
+  const auto from = std::make_shared<Packed<ConstTensor>>(name, ins, 1);
+  const auto to = std::make_shared<Packed<Tensor>>(name, outs, static_cast<std::size_t>(size()));
+  for (std::size_t i = 0; i < outs.size() && outs.size() == ins.size(); ++i)
+    impl_->arguments.all_gather_into_tensor(outs[i], ins[i]);
+  from->fill();
+  return issue_packed(*impl_, impl_->arguments.all_gather_into_tensor(to->whole(), from->whole()),
+                      options, [from, to] { to->spread(); });
 }
-Work ProcessGroup::barrier_async(CallOptions options) {
-  return Work(impl_->engine.start(Call(), impl_->limit(options)));
+
+Work ProcessGroup::reduce_scatter_tensor_coalesced(std::span<const Tensor> outs,
+                                                   std::span<const ConstTensor> ins,
+                                                   Reduction reduction,
+                                                   const CallOptions& options) {
+  const char* const name = "reduce_scatter_tensor_coalesced";
+  const auto from =
+      std::make_shared<Packed<ConstTensor>>(name, ins, static_cast<std::size_t>(size()));
+  const auto to = std::make_shared<Packed<Tensor>>(name, outs, 1);
+  for (std::size_t i = 0; i < outs.size() && outs.size() == ins.size(); ++i)
+    impl_->arguments.reduce_scatter_tensor(outs[i], ins[i], reduction);
+  from->fill();
+  return issue_packed(*impl_,
+                      impl_->arguments.reduce_scatter_tensor(to->whole(), from->whole(), reduction),
+                      options, [from, to] { to->spread(); });
 }
+
+// ---- between two ranks -------------------------------------------------------------------------
+
+P2POp P2POp::isend(const ConstTensor& data, int to, int tag) {
+  return {Kind::isend, data, to, tag};
+}
+P2POp P2POp::irecv(const Tensor& data, int from, int tag) {
+  return {Kind::irecv, data, from, tag};
+}
+
+void ProcessGroup::send(const ConstTensor& data, int to, int tag, const CallOptions& options) {
+  impl_->engine.run(impl_->arguments.send(data, to, tag), limit(*impl_, options));
+}
+Work ProcessGroup::isend(const ConstTensor& data, int to, int tag, const CallOptions& options) {
+  return Work(impl_->engine.start(impl_->arguments.send(data, to, tag), limit(*impl_, options)));
+}
+int ProcessGroup::recv(const Tensor& data, std::optional<int> from, int tag,
+                       const CallOptions& options) {
+  return impl_->engine.run(impl_->arguments.recv(data, from, tag), limit(*impl_, options));
+}
+Work ProcessGroup::irecv(const Tensor& data, std::optional<int> from, int tag,
+                         const CallOptions& options) {
+  return Work(impl_->engine.start(impl_->arguments.recv(data, from, tag), limit(*impl_, options)));
+}
+
+std::vector<Work> ProcessGroup::batch_isend_irecv(std::span<const P2POp> operations,
+                                                  const CallOptions& options) {
+  // All are checked before the first begins.
+  std::vector<P2PCall> calls;
+  for (const P2POp& op : operations) {
+    const bool sends = op.kind == P2POp::Kind::isend;
+    // irecv() was given a tensor that may be written to.
+    const Tensor data(const_cast<void*>(op.data.data()), op.data.shape(), op.data.dtype(),
+                      op.data.device());
+    calls.push_back(sends ? impl_->arguments.send(data, op.peer, op.tag)
+                          : impl_->arguments.recv(data, op.peer, op.tag));
+  }
+  const Timeout timeout = limit(*impl_, options);
+  std::vector<Work> works;
+  works.reserve(calls.size());
+  for (const P2PCall& call : calls) works.emplace_back(impl_->engine.start(call, timeout));
+  return works;
+}
+
+// ---- groups ------------------------------------------------------------------------------------
+
+namespace {
+
+std::string list_of(std::span<const int> ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ", ") + std::to_string(rank);
+  return text;
+}
+
+std::vector<int> sorted_ranks(std::span<const int> ranks, int size) {
+  std::vector<int> sorted(ranks.begin(), ranks.end());
+  std::sort(sorted.begin(), sorted.end());
+  const std::string what = "new_group of ranks " + list_of(ranks) + ": ";
+  if (sorted.empty()) throw DistArgumentError("new_group: no ranks");
+  if (sorted.front() < 0 || sorted.back() >= size)
+    throw DistArgumentError(what + "the parent's are 0 to " + std::to_string(size - 1));
+  if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
+    throw DistArgumentError(what + "one of them twice");
+  return sorted;
+}
+
+std::uint64_t fnv1a(std::uint64_t hash, std::uint64_t value) {
+  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> 8 * byte & 0xFFU)) * 0x100000001B3U;
+  return hash;
+}
+
+}  // namespace
+
+std::shared_ptr<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks,
+                                                      const SubgroupOptions& options) {
+  const std::vector<int> members = sorted_ranks(ranks, size());
+  deadline_after(options.timeout, "SubgroupOptions::timeout");
+  GroupEngine::Identity me;
+  me.size = static_cast<int>(members.size());
+  me.timeout = options.timeout == Timeout::zero() ? timeout() : options.timeout;
+  me.description = options.description;
+  const auto own = std::find(members.begin(), members.end(), rank());
+  if (options.use_local_synchronization) {
+    if (own == members.end()) return nullptr;
+    std::string content;
+    for (const int member : members) content += "_" + std::to_string(member);
+    const int earlier = impl_->local_groups[content]++;
+    me.name = name() + "/ranks" + content + (earlier == 0 ? "" : "#" + std::to_string(earlier));
+  } else {
+    me.name = name() + "/" + std::to_string(impl_->next_group++);
+    impl_->agree_on_group(members);
+  }
+  if (own == members.end()) return nullptr;
+  me.rank = static_cast<int>(own - members.begin());
+  std::vector<int> global;
+  for (const int member : members)
+    global.push_back(impl_->global_ranks[static_cast<std::size_t>(member)]);
+  return std::make_shared<ProcessGroup>(
+      std::make_unique<Impl>(impl_->backend, me, impl_->place, std::move(global)));
+}
+
+// Ranks that create groups in different orders, or of other members, would wait for each other
+// until the time is up: they hear of it here.
+void ProcessGroup::Impl::agree_on_group(const std::vector<int>& members) {
+  std::uint64_t hash = 0xCBF29CE484222325U;
+  for (const int member : members) hash = fnv1a(hash, static_cast<std::uint64_t>(member));
+  const GroupEngine::Identity& me = engine.identity();
+  const std::array<std::uint64_t, 1> mine{hash};
+  std::vector<std::uint64_t> all(static_cast<std::size_t>(me.size));
+  engine.run(arguments.all_gather_into_tensor(all, mine), me.timeout);
+  for (int rank = 0; rank < me.size; ++rank)
+    if (all[static_cast<std::size_t>(rank)] != all.front())
+      throw DistArgumentError("process group \"" + me.name + "\": new_group of ranks " +
+                              list_of(members) + ": rank 0 and rank " + std::to_string(rank) +
+                              " create groups of different ranks; all ranks of the parent create "
+                              "the same groups in the same order");
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::new_subgroups(int group_size,
+                                                          const SubgroupOptions& options) {
+  if (group_size < 1 || size() % group_size != 0)
+    throw DistArgumentError("new_subgroups: groups of " + std::to_string(group_size) +
+                            " do not divide the " + std::to_string(size()) + " ranks");
+  std::vector<std::vector<int>> all;
+  for (int first = 0; first < size(); first += group_size) {
+    all.emplace_back(static_cast<std::size_t>(group_size));
+    std::iota(all.back().begin(), all.back().end(), first);
+  }
+  return new_subgroups_by_enumeration(all, options);
+}
+
+std::shared_ptr<ProcessGroup> ProcessGroup::new_subgroups_by_enumeration(
+    std::span<const std::vector<int>> ranks_of_groups, const SubgroupOptions& options) {
+  std::vector<bool> taken(static_cast<std::size_t>(size()));
+  for (const auto& ranks : ranks_of_groups)
+    for (const int rank : sorted_ranks(ranks, size())) {
+      if (taken[static_cast<std::size_t>(rank)])
+        throw DistArgumentError("new_subgroups_by_enumeration: rank " + std::to_string(rank) +
+                                " is in two of the groups");
+      taken[static_cast<std::size_t>(rank)] = true;
+    }
+  std::shared_ptr<ProcessGroup> mine;
+  for (const auto& ranks : ranks_of_groups)
+    if (auto group = new_group(ranks, options)) mine = std::move(group);
+  return mine;
+}
+
+const std::vector<int>& ProcessGroup::global_ranks() const {
+  return impl_->global_ranks;
+}
+
+int ProcessGroup::global_rank(int rank) const {
+  if (rank < 0 || rank >= size())
+    throw DistArgumentError("global_rank: rank " + std::to_string(rank) +
+                            " is not in this group of " + std::to_string(size()));
+  return impl_->global_ranks[static_cast<std::size_t>(rank)];
+}
+
+std::optional<int> ProcessGroup::group_rank(int global_rank) const {
+  const auto& all = impl_->global_ranks;
+  const auto found = std::find(all.begin(), all.end(), global_rank);
+  if (found == all.end()) return std::nullopt;
+  return static_cast<int>(found - all.begin());
+}
+
+// ---- the end -----------------------------------------------------------------------------------
 
 void ProcessGroup::close(Timeout timeout) {
   impl_->engine.close(timeout);
 }
 
-// --- joining -----------------------------------------------------------------------------------
-
-namespace {
-
-std::string this_process() {
-  char host[256] = "?";
-  ::gethostname(host, sizeof host - 1);
-  return "pid " + std::to_string(::getpid()) + " on " + host;
-}
-
-// Every rank enters itself and waits for the others; who is missing is named.
-void meet(Store& store, const GroupEngine::Identity& me, TimePoint deadline) {
-  if (store.add("joined/" + std::to_string(me.rank), 1) != 1)
-    throw DistStoreError("process group \"" + me.name + "\": rank " + std::to_string(me.rank) +
-                         " has joined already, on " + store.description() +
-                         ": two processes with one RANK, or a second group with one name");
-  store.set(FailureBoard::member_key(me.rank), this_process());
-  std::vector<std::string> members;
-  members.reserve(static_cast<std::size_t>(me.size));
-  for (int rank = 0; rank < me.size; ++rank) members.push_back(FailureBoard::member_key(rank));
-  try {
-    const auto left = std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0)));
-    store.wait(members, deadline == TimePoint::max() ? kNoTimeout : left);
-  } catch (const DistTimeoutError&) {
-    std::string missing;
-    std::optional<int> first;
-    for (int rank = 0; rank < me.size; ++rank) {
-      if (store.check({FailureBoard::member_key(rank)})) continue;
-      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
-      if (!first) first = rank;
-    }
-    throw DistTimeoutError("process group \"" + me.name + "\": rank " + std::to_string(me.rank) +
-                               " of " + std::to_string(me.size) + " waited " +
-                               to_string(me.timeout) + " for the others; not there: rank " +
-                               missing,
-                           first);
-  }
-}
-
-std::shared_ptr<Store> launchers_store(const WorkerInfo& info, Timeout timeout) {
-  if (!info.use_agent_store)
-    throw DistUnsupportedError(
-        "init_process_group: TORCHELASTIC_USE_AGENT_STORE is not True, so nobody serves a store at "
-        "MASTER_ADDR:MASTER_PORT, and this library's rank 0 does not; start with distrun, or pass "
-        "a store in GroupOptions");
-  return std::make_shared<TCPStore>(
-      TCPStoreOptions{.host = info.master_addr, .port = info.master_port, .timeout = timeout});
-}
-
-std::unique_ptr<Transport> connect(Store& store, const GroupEngine::Identity& me,
-                                   const std::string& local_address, TimePoint deadline) {
-#ifdef DISTRUN_HAS_GLOO
-  GlooAddress address;
-  address.address = local_address;
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); local_address.empty() && interface)
-    address.interface = std::string(interface).substr(0, std::string_view(interface).find(','));
-  const Store* base = &store;
-  std::shared_ptr<Store> held;
-  if (const auto* prefix = dynamic_cast<const PrefixStore*>(base)) {
-    held = prefix->underlying_non_prefix_store();
-    base = held.get();
-  }
-  if (const auto* tcp = dynamic_cast<const TCPStore*>(base); tcp && address.address.empty())
-    address.address = tcp->local_address();
-  if (address.address.empty()) address.address = "127.0.0.1";
-  PrefixStore mesh("mesh", store.clone());
-  return connect_gloo(mesh, me.rank, me.size, address, deadline);
-#else
-  static_cast<void>(store);
-  static_cast<void>(local_address);
-  static_cast<void>(deadline);
-  throw DistUnsupportedError("process group \"" + me.name +
-                             "\": this build of the library has no Gloo; build it with "
-                             "-DDISTRUN_GLOO=ON (Debian: libgloo-dev)");
-#endif
-}
-
-}  // namespace
-
-std::unique_ptr<ProcessGroup> init_process_group(std::string_view backend,
-                                                 const GroupOptions& options) {
-  if (backend != "gloo")
-    throw DistUnsupportedError("init_process_group: unknown backend \"" + std::string(backend) +
-                               "\"; there is: gloo");
-  const TimePoint deadline = deadline_after(options.timeout, "GroupOptions::timeout");
-  const bool some = options.rank != -1 || options.world_size != -1;
-  if (options.store ? options.rank < 0 || options.world_size <= options.rank : some)
-    throw DistArgumentError(
-        "init_process_group: store, rank and world_size go together, with 0 <= "
-        "rank < world_size; got rank " +
-        std::to_string(options.rank) + " of " + std::to_string(options.world_size) +
-        (options.store ? "" : " and no store"));
-  GroupEngine::Identity me;
-  me.timeout = options.timeout;
-  me.rank = options.rank;
-  me.size = options.world_size;
-  int attempt = 0;
-  std::shared_ptr<Store> store = options.store;
-  if (!store) {
-    const WorkerInfo info = rendezvous_info_from(process_environment());
-    me.rank = info.rank;
-    me.size = info.world_size;
-    attempt = info.restart_count;
-    if (me.size > 1) store = launchers_store(info, options.timeout);
-  }
-  static std::atomic<int> groups_so_far = 0;
-  me.name = options.name.empty() ? std::to_string(groups_so_far++) : options.name;
-
-  std::unique_ptr<Transport> transport;
-  if (me.size > 1) {
-    // A prefix of its own for every group and attempt: no key of an earlier one can be read.
-    const std::string prefix = "distrun/attempt_" + std::to_string(attempt) + "/" + me.name;
-    store = std::make_shared<PrefixStore>(prefix, store->clone());
-    meet(*store, me, deadline);
-    transport = connect(*store, me, options.local_address, deadline);
-    // A rank that left while others still connect would look to them like a broken network.
-    PrefixStore connected("connected", store->clone());
-    meet(connected, me, deadline);
-  }
-  return std::make_unique<ProcessGroup>(std::make_unique<ProcessGroup::Impl>(
-      std::string(backend), std::move(me), std::move(transport), std::move(store)));
+void ProcessGroup::abort(const std::string& why) {
+  impl_->engine.leave(why);
 }
 
 }  // namespace distrun

@@ -10,10 +10,12 @@
 #include <condition_variable>
 #include <csignal>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace distrun {
 namespace {
@@ -21,12 +23,11 @@ namespace {
 // Gloo's own timeouts close every connection; ours never do, so Gloo's must not come first.
 constexpr auto kNever = std::chrono::hours(24 * 365);
 
-// Connections are in order, and a group does one thing at a time: one slot is enough.
-constexpr std::uint64_t kSlot = 0x64725f00;
-
-// Calls a function at a time, from its own thread, unless it is called off before.
+// Calls functions at their times, from its own thread, unless they are called off before.
 class AlarmClock {
  public:
+  using Alarm = std::pair<TimePoint, std::uint64_t>;
+
   AlarmClock() : thread_([this] { run(); }) {}
   ~AlarmClock() {
     {
@@ -37,53 +38,58 @@ class AlarmClock {
     thread_.join();
   }
 
-  void set(TimePoint when, std::function<void()> ring) {
+  Alarm set(TimePoint when, std::function<void()> ring) {
     const std::lock_guard lock(mutex_);
-    ring_ = std::move(ring);
-    when_ = when;
+    const Alarm alarm{when, ++last_};
+    if (rung_)
+      ring();
+    else
+      alarms_.emplace(alarm, std::move(ring));
     // A later time than the thread sleeps for needs no waking: it looks again by itself.
     if (!sleeps_until_ || when < *sleeps_until_) changed_.notify_one();
-  }
-  // Now instead of later, if one is set.
-  void ring_now() {
-    const std::lock_guard lock(mutex_);
-    if (ring_) std::exchange(ring_, nullptr)();
+    return alarm;
   }
   // After it returns the function does not run, and will not.
-  void call_off() {
+  void call_off(const Alarm& alarm) {
     const std::lock_guard lock(mutex_);
-    ring_ = nullptr;
+    alarms_.erase(alarm);
+  }
+  // All now instead of later; any that is set from now on, at once.
+  void ring_all() {
+    const std::lock_guard lock(mutex_);
+    rung_ = true;
+    for (auto& [alarm, ring] : std::exchange(alarms_, {})) ring();
   }
 
  private:
   void run() {
     std::unique_lock lock(mutex_);
     while (!over_) {
-      if (!ring_) {
-        // Stays asleep until the last time that was set: the next call often has the same deadline,
-        // and a wake-up per message would cost more than the message.
-        if (sleeps_until_ && Clock::now() < *sleeps_until_) {
-          changed_.wait_until(lock, *sleeps_until_);
-        } else {
-          sleeps_until_.reset();
-          changed_.wait(lock);
-        }
+      if (!alarms_.empty() && Clock::now() >= alarms_.begin()->first.first) {
+        const auto due = alarms_.extract(alarms_.begin());
+        due.mapped()();
         continue;
       }
-      if (Clock::now() >= when_) {
-        std::exchange(ring_, nullptr)();
-        continue;
+      // Sleeps on until the last time that was set, also when that was called off: the next call
+      // often has the same deadline, and a wake-up per message would cost more than the message.
+      if (!alarms_.empty()) {
+        sleeps_until_ = alarms_.begin()->first.first;
+      } else if (sleeps_until_ && Clock::now() >= *sleeps_until_) {
+        sleeps_until_.reset();
       }
-      sleeps_until_ = when_;
-      changed_.wait_until(lock, when_);
+      if (sleeps_until_)
+        changed_.wait_until(lock, *sleeps_until_);
+      else
+        changed_.wait(lock);
     }
   }
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> ring_;
-  TimePoint when_;
+  std::map<Alarm, std::function<void()>> alarms_;
+  std::uint64_t last_ = 0;
   std::optional<TimePoint> sleeps_until_;
+  bool rung_ = false;
   bool over_ = false;
   std::thread thread_;
 };
@@ -93,36 +99,47 @@ using gloo::transport::UnboundBuffer;
 class GlooTransfer final : public Transfer {
  public:
   enum class Direction { send, receive };
+  static constexpr int kAny = -1;
 
-  GlooTransfer(AlarmClock& alarm, const std::atomic<bool>& closed, int peer, Direction direction,
+  GlooTransfer(AlarmClock& alarms, const std::atomic<bool>& closed, int peer,
+               const std::vector<int>& others, Direction direction, Channel channel,
                std::unique_ptr<UnboundBuffer> buffer)
-      : alarm_(alarm),
+      : alarms_(alarms),
         closed_(closed),
         peer_(peer),
         direction_(direction),
         buffer_(std::move(buffer)) {
     guarded([&] {
-      direction_ == Direction::send ? buffer_->send(peer_, kSlot) : buffer_->recv(peer_, kSlot);
+      if (direction_ == Direction::send) {
+        buffer_->send(peer_, channel);
+      } else if (peer_ != kAny) {
+        buffer_->recv(peer_, channel);
+      } else {
+        buffer_->recv(others, channel);
+      }
       return true;
     });
   }
 
   bool wait(TimePoint deadline) override {
     if (done_) return true;
-    alarm_.set(deadline, [this] {
+    const auto alarm = alarms_.set(deadline, [this] {
       direction_ == Direction::send ? buffer_->abortWaitSend() : buffer_->abortWaitRecv();
     });
     struct CallOff {
-      AlarmClock& alarm;
-      ~CallOff() { alarm.call_off(); }
-    } const call_off{alarm_};
+      AlarmClock& alarms;
+      AlarmClock::Alarm alarm;
+      ~CallOff() { alarms.call_off(alarm); }
+    } const call_off{alarms_, alarm};
     done_ = guarded([&] {
       return direction_ == Direction::send ? buffer_->waitSend(nullptr, kNever)
-                                           : buffer_->waitRecv(nullptr, kNever);
+                                           : buffer_->waitRecv(&peer_, kNever);
     });
     if (!done_ && closed_) throw PeerLost(peer_, "this rank has closed its connections");
     return done_;
   }
+
+  int peer() const override { return peer_; }
 
  private:
   // Whatever Gloo throws here is about the connection to this one peer.
@@ -138,9 +155,9 @@ class GlooTransfer final : public Transfer {
     }
   }
 
-  AlarmClock& alarm_;
+  AlarmClock& alarms_;
   const std::atomic<bool>& closed_;
-  const int peer_;
+  int peer_;
   const Direction direction_;
   bool done_ = false;
   std::unique_ptr<UnboundBuffer> buffer_;
@@ -149,33 +166,44 @@ class GlooTransfer final : public Transfer {
 class GlooTransport final : public Transport {
  public:
   explicit GlooTransport(std::shared_ptr<gloo::rendezvous::Context> context)
-      : context_(std::move(context)) {}
+      : context_(std::move(context)) {
+    for (int peer = 0; peer < size(); ++peer)
+      if (peer != rank()) others_.push_back(peer);
+  }
 
   int rank() const override { return context_->rank; }
   int size() const override { return context_->size; }
 
-  std::unique_ptr<Transfer> send(int peer, std::span<const std::byte> message) override {
+  std::unique_ptr<Transfer> send(int peer, std::span<const std::byte> message,
+                                 Channel channel) override {
     // Gloo's one class of buffer is for both directions, hence not const.
-    auto buffer =
-        context_->createUnboundBuffer(const_cast<std::byte*>(message.data()), message.size());
-    return std::make_unique<GlooTransfer>(alarm_, closed_, peer, GlooTransfer::Direction::send,
-                                          std::move(buffer));
+    return begin(peer, GlooTransfer::Direction::send, channel,
+                 const_cast<std::byte*>(message.data()), message.size());
   }
-  std::unique_ptr<Transfer> receive(int peer, std::span<std::byte> room) override {
-    auto buffer = context_->createUnboundBuffer(room.data(), room.size());
-    return std::make_unique<GlooTransfer>(alarm_, closed_, peer, GlooTransfer::Direction::receive,
-                                          std::move(buffer));
+  std::unique_ptr<Transfer> receive(int peer, std::span<std::byte> room, Channel channel) override {
+    return begin(peer, GlooTransfer::Direction::receive, channel, room.data(), room.size());
+  }
+  std::unique_ptr<Transfer> receive_any(std::span<std::byte> room, Channel channel) override {
+    return begin(GlooTransfer::kAny, GlooTransfer::Direction::receive, channel, room.data(),
+                 room.size());
   }
   void close() override {
     closed_ = true;
     context_->closeConnections();
-    alarm_.ring_now();
+    alarms_.ring_all();
   }
 
  private:
+  std::unique_ptr<Transfer> begin(int peer, GlooTransfer::Direction direction, Channel channel,
+                                  std::byte* data, std::size_t bytes) {
+    return std::make_unique<GlooTransfer>(alarms_, closed_, peer, others_, direction, channel,
+                                          context_->createUnboundBuffer(data, bytes));
+  }
+
   std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::vector<int> others_;
   std::atomic<bool> closed_ = false;
-  AlarmClock alarm_;
+  AlarmClock alarms_;
 };
 
 // Gloo writes to a peer that may be gone, in the caller's thread and in its own, and takes no care

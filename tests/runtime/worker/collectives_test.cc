@@ -2,74 +2,21 @@
 // on both sides of what travels inline and that no number of ranks divides.
 #include "runtime/worker/collectives.h"
 
+#include "tests/runtime/worker/post_transport.h"
+#include "tests/runtime/worker/reference.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <cstring>
-#include <deque>
-#include <map>
-#include <mutex>
-#include <numeric>
-#include <optional>
+#include <limits>
 #include <thread>
 
 namespace distrun {
 namespace {
 
-// Mailboxes of one process: a message is copied when it is sent.
-struct Post {
-  std::mutex mutex;
-  std::condition_variable arrived;
-  std::map<std::pair<int, int>, std::deque<std::vector<std::byte>>> boxes;  // from, to
-};
-
-class SentLetter final : public Transfer {
- public:
-  bool wait(TimePoint) override { return true; }
-};
-
-class AwaitedLetter final : public Transfer {
- public:
-  AwaitedLetter(Post& post, std::pair<int, int> box, std::span<std::byte> room)
-      : post_(post), box_(box), room_(room) {}
-  bool wait(TimePoint deadline) override {
-    std::unique_lock lock(post_.mutex);
-    auto& letters = post_.boxes[box_];
-    if (!post_.arrived.wait_until(lock, deadline, [&] { return !letters.empty(); })) return false;
-    EXPECT_LE(letters.front().size(), room_.size());
-    std::memcpy(room_.data(), letters.front().data(), letters.front().size());
-    letters.pop_front();
-    return true;
-  }
-
- private:
-  Post& post_;
-  std::pair<int, int> box_;
-  std::span<std::byte> room_;
-};
-
-class PostTransport final : public Transport {
- public:
-  PostTransport(Post& post, int rank, int size) : post_(post), rank_(rank), size_(size) {}
-  int rank() const override { return rank_; }
-  int size() const override { return size_; }
-  std::unique_ptr<Transfer> send(int peer, std::span<const std::byte> message) override {
-    const std::lock_guard lock(post_.mutex);
-    post_.boxes[{rank_, peer}].emplace_back(message.begin(), message.end());
-    post_.arrived.notify_all();
-    return std::make_unique<SentLetter>();
-  }
-  std::unique_ptr<Transfer> receive(int peer, std::span<std::byte> room) override {
-    return std::make_unique<AwaitedLetter>(post_, std::pair(peer, rank_), room);
-  }
-  void close() override {}
-
- private:
-  Post& post_;
-  int rank_;
-  int size_;
-};
+using test::Post;
+using test::PostTransport;
 
 TimePoint soon() {
   return Clock::now() + std::chrono::seconds(20);
@@ -77,13 +24,14 @@ TimePoint soon() {
 
 // Runs `body` as each rank, each in a thread.
 template <class Body>
-void on_all_ranks(int size, Body body) {
+void on_all_ranks(int size, Body body, std::size_t small = 0) {
   Post post;
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < size; ++rank)
-    ranks.emplace_back([&post, rank, size, &body] {
+    ranks.emplace_back([&post, rank, size, &body, small] {
       PostTransport transport(post, rank, size);
-      Collectives collectives(transport, [](const Call&, const std::vector<int>&) {});
+      Collectives collectives(
+          transport, [](const Call&, const std::vector<int>&) {}, small);
       body(rank, collectives);
     });
   for (auto& rank : ranks) rank.join();
@@ -97,119 +45,68 @@ Call in_place(OpType op, std::vector<T>& data, ReduceOp reduce = ReduceOp::sum, 
   call.dtype = kDTypeOf<T>;
   call.count = data.size();
   call.root = root;
-  call.in = data.data();
-  call.out = data.data();
+  call.out = reinterpret_cast<std::byte*>(data.data());
+  call.in = call.out;
   return call;
 }
 
-// Element i of rank r, small enough that every product and sum is exact.
-template <class T>
-std::vector<T> data_of(int rank, std::size_t count) {
-  std::vector<T> data(count);
-  for (std::size_t i = 0; i < count; ++i)
-    data[i] = static_cast<T>((i % 7) + static_cast<std::size_t>(rank) + 1);
-  return data;
-}
+class EveryOperation : public ::testing::TestWithParam<OpType> {};
+INSTANTIATE_TEST_SUITE_P(Collectives, EveryOperation, ::testing::ValuesIn(test::kAllOps),
+                         [](const auto& of) { return std::string(to_string(of.param)); });
 
-template <class T>
-std::vector<T> reduced(ReduceOp op, int size, std::size_t count) {
-  std::vector<T> result = data_of<T>(0, count);
-  for (int rank = 1; rank < size; ++rank) {
-    const std::vector<T> more = data_of<T>(rank, count);
-    for (std::size_t i = 0; i < count; ++i) switch (op) {
-        case ReduceOp::sum:
-        case ReduceOp::avg:
-          result[i] = static_cast<T>(result[i] + more[i]);
-          break;
-        case ReduceOp::product:
-          result[i] = static_cast<T>(result[i] * more[i]);
-          break;
-        case ReduceOp::min:
-          result[i] = std::min(result[i], more[i]);
-          break;
-        case ReduceOp::max:
-          result[i] = std::max(result[i], more[i]);
-          break;
-      }
-  }
-  if (op == ReduceOp::avg)
-    for (T& value : result) value /= static_cast<T>(size);
-  return result;
-}
-
-constexpr std::size_t kCounts[] = {0, 1, 5, 1000, 20'011};
-
-template <class T>
-class CollectivesOf : public ::testing::Test {};
-using ElementTypes = ::testing::Types<float, double, std::int32_t, std::int64_t>;
-TYPED_TEST_SUITE(CollectivesOf, ElementTypes);
-
-TYPED_TEST(CollectivesOf, AllReduceGivesEveryRankTheReductionOfAll) {
-  for (int size = 1; size <= 5; ++size)
-    for (const std::size_t count : kCounts)
-      for (const ReduceOp op : {ReduceOp::sum, ReduceOp::product, ReduceOp::min, ReduceOp::max}) {
-        const auto expected = reduced<TypeParam>(op, size, count);
-        on_all_ranks(size, [&](int rank, Collectives& collectives) {
-          auto data = data_of<TypeParam>(rank, count);
-          collectives.run(in_place(OpType::all_reduce, data, op), soon());
-          EXPECT_EQ(data, expected) << size << " ranks, " << count << " " << to_string(op);
-        });
-      }
-}
-
-TYPED_TEST(CollectivesOf, ReduceGivesTheRootTheReductionAndLeavesTheOthersAlone) {
-  for (int size = 2; size <= 4; ++size)
-    for (const std::size_t count : kCounts)
-      for (int root = 0; root < size; ++root) {
-        const auto expected = reduced<TypeParam>(ReduceOp::sum, size, count);
-        on_all_ranks(size, [&](int rank, Collectives& collectives) {
-          auto data = data_of<TypeParam>(rank, count);
-          collectives.run(in_place(OpType::reduce, data, ReduceOp::sum, root), soon());
-          EXPECT_EQ(data, rank == root ? expected : data_of<TypeParam>(rank, count));
-        });
-      }
-}
-
-TYPED_TEST(CollectivesOf, BroadcastGivesEveryRankTheRootsData) {
-  for (int size = 1; size <= 6; ++size)
-    for (const std::size_t count : kCounts)
-      for (int root = 0; root < size; ++root)
-        on_all_ranks(size, [&](int rank, Collectives& collectives) {
-          auto data = data_of<TypeParam>(rank, count);
-          collectives.run(in_place(OpType::broadcast, data, ReduceOp::sum, root), soon());
-          EXPECT_EQ(data, data_of<TypeParam>(root, count)) << "root " << root << " of " << size;
-        });
-}
-
-TYPED_TEST(CollectivesOf, AllGatherGivesEveryRankTheDataOfAllInOrder) {
-  for (int size = 1; size <= 5; ++size)
-    for (const std::size_t count : kCounts) {
-      std::vector<TypeParam> expected;
-      for (int rank = 0; rank < size; ++rank) {
-        const auto part = data_of<TypeParam>(rank, count);
-        expected.insert(expected.end(), part.begin(), part.end());
-      }
-      on_all_ranks(size, [&](int rank, Collectives& collectives) {
-        const auto in = data_of<TypeParam>(rank, count);
-        std::vector<TypeParam> out(count * static_cast<std::size_t>(size));
-        Call call;
-        call.op = OpType::all_gather;
-        call.dtype = kDTypeOf<TypeParam>;
-        call.count = count;
-        call.in = in.data();
-        call.out = out.data();
-        collectives.run(call, soon());
-        EXPECT_EQ(out, expected);
-      });
+TEST_P(EveryOperation, GivesItsResultForEveryTypeAndReductionAndGroup) {
+  for (const int size : {2, 3, 5})
+    for (const std::size_t small : {0, 64}) {  // with the agreement, and after it
+      const auto trials = test::trials_of(GetParam(), size, {0, 1, 83});
+      on_all_ranks(
+          size,
+          [&](int rank, Collectives& collectives) {
+            std::uint64_t sequence = 0;
+            for (const test::Trial& trial : trials) {
+              test::Side side;
+              test::set_up(side, trial, rank);
+              side.call.sequence = sequence++;
+              collectives.run(side.call, soon());
+              test::check(side, trial, rank);
+            }
+          },
+          small);
     }
 }
 
-TEST(Collectives, AverageIsTheSumDividedByTheRanks) {
-  for (const std::size_t count : kCounts)
+TEST_P(EveryOperation, OfOneRankIsACopy) {
+  for (const test::Trial& trial : test::trials_of(GetParam(), 1, {0, 1, 1000})) {
+    test::Side side;
+    test::set_up(side, trial, 0);
+    run_alone(side.call);
+    test::check(side, trial, 0);
+  }
+}
+
+// The input may be this rank's part of the output, and the other way round.
+TEST(Collectives, AllGatherAndReduceScatterMayWorkInPlace) {
+  for (const std::size_t count : {3U, 20'000U})
     on_all_ranks(3, [&](int rank, Collectives& collectives) {
-      auto data = data_of<double>(rank, count);
-      collectives.run(in_place(OpType::all_reduce, data, ReduceOp::avg), soon());
-      EXPECT_EQ(data, reduced<double>(ReduceOp::avg, 3, count));
+      std::vector<float> all(count * 3, -1);
+      Call call;
+      call.count = count;
+      for (std::size_t i = 0; i < 3; ++i)
+        call.outs.push_back({reinterpret_cast<std::byte*>(all.data() + i * count), count});
+      const auto own = static_cast<std::size_t>(rank);
+      std::fill_n(all.begin() + static_cast<std::ptrdiff_t>(own * count), count,
+                  static_cast<float>(rank));
+      call.op = OpType::all_gather;
+      call.in = call.outs[own].data;
+      collectives.run(call, soon());
+      for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(all[(i + 1) * count - 1], i);
+
+      for (const Part& part : call.outs) call.ins.push_back({part.data, part.count});
+      call.op = OpType::reduce_scatter;
+      call.out = call.outs[own].data;
+      call.outs.clear();
+      collectives.run(call, soon());
+      EXPECT_EQ(all[own * count], static_cast<float>(3 * rank));
+      EXPECT_EQ(all[(own + 1) % 3 * count], static_cast<float>((rank + 1) % 3)) << "overwritten";
     });
 }
 
@@ -245,7 +142,7 @@ std::vector<std::string> refusals(Call usual, Call other) {
       collectives.run(rank == 2 ? other : usual, soon());
     } catch (const CallsDiffer& differ) {
       texts[static_cast<std::size_t>(rank)] = differ.what();
-      EXPECT_EQ(differ.peer, rank == 2 ? 0 : 2);
+      EXPECT_NE(differ.peer, rank);
     }
   });
   return texts;
@@ -274,6 +171,32 @@ TEST(Collectives, WhatDiffersBetweenTwoRanksIsToldToAllOfThem) {
     EXPECT_THAT(texts, ::testing::Each(::testing::StartsWith(
                            "rank 0 called all_reduce 0 (float32 x 100000, sum), rank 2 called ")));
   }
+}
+
+TEST(Collectives, PartsThatDoNotFitAreToldWithBothSizes) {
+  std::vector<float> memory(100);
+  auto* const at = reinterpret_cast<std::byte*>(memory.data());
+  Call usual;
+  usual.op = OpType::all_gather;
+  usual.count = 4;
+  usual.in = at;
+  for (int i = 0; i < 3; ++i) usual.outs.push_back({at, 4});
+  Call other = usual;
+  other.count = 5;
+  other.outs[2].count = 5;
+  EXPECT_THAT(refusals(usual, other),
+              ::testing::Each("rank 2 called all_gather 0 (float32 x 5) with 5 for rank 0, which "
+                              "called all_gather 0 (float32 x 4) with room for 4: they differ in "
+                              "the count"));
+
+  Call pieces;
+  pieces.op = OpType::all_to_all;
+  for (int i = 0; i < 3; ++i) pieces.ins.push_back({at, 4});
+  pieces.outs = usual.outs;
+  Call more = pieces;
+  more.outs[1].count = 9;
+  EXPECT_THAT(refusals(pieces, more),
+              ::testing::Each(::testing::HasSubstr("with room for 9: they differ in the count")));
 }
 
 TEST(Collectives, RankZeroNamesAllWhoDidNotComeAndTellsOnce) {

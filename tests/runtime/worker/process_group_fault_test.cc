@@ -55,7 +55,7 @@ class Rank {
   pid_t pid_;
 };
 
-std::unique_ptr<ProcessGroup> join_by_file(const test::TempFolder& dir, int rank, int size,
+std::shared_ptr<ProcessGroup> join_by_file(const test::TempFolder& dir, int rank, int size,
                                            Timeout timeout = 20s) {
   return init_process_group("gloo", {.timeout = timeout,
                                      .store = std::make_shared<FileStore>(dir / "store"),
@@ -223,7 +223,7 @@ TEST(ProcessGroupFault, AGroupOfOneNeedsNoStore) {
     const auto group = init_process_group("gloo");
     std::vector<float> data{4};
     group->all_reduce(data, ReduceOp::avg);
-    group->all_reduce_async(data).wait();
+    group->all_reduce(data, ReduceOp::sum, {.async_op = true}).wait();
     return std::to_string(data[0]);
   });
   rank.join();

@@ -1,9 +1,13 @@
-// Process groups: collective operations between the ranks of a job, without PyTorch.
+// Process groups: collective operations between the ranks of a job, without PyTorch.  Names,
+// arguments and meaning are those of torch.distributed; roots and peers are ranks of the group.
 //
-//   auto group = distrun::init_process_group("gloo");          // RANK, WORLD_SIZE, MASTER_… from
-//   env std::vector<float> gradients = …; group->all_reduce(gradients, distrun::ReduceOp::avg); //
-//   in place, on every rank the same distrun::Work work = group->all_reduce_async(gradients);   //
-//   …or beside other work work.wait();
+//   auto world = distrun::init_process_group("gloo");        // RANK, WORLD_SIZE, … as distrun set
+//   std::vector<float> gradients = …;
+//   world->all_reduce(gradients, distrun::ReduceOp::avg);    // in place, on every rank the same
+//   distrun::Work work = world->all_reduce(gradients, distrun::ReduceOp::sum, {.async_op = true});
+//   …                                                        // other work beside it
+//   work.wait();
+//   auto half = world->new_group({0, 1});                    // null on the others
 //
 // Every rank calls the same operations in the same order with the same arguments.  Ranks that do
 // not are told so on all sides before any data moves: which two ranks, and what differs.
@@ -18,100 +22,72 @@
 
 #include <distrun/error.h>
 #include <distrun/store.h>
+#include <distrun/tensor.h>
 
 #include <chrono>
-#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
-#include <ranges>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
-#include <type_traits>
+#include <vector>
 
 namespace distrun {
 
-enum class DType : std::uint8_t { float32, float64, int32, int64 };
-
 enum class ReduceOp : std::uint8_t {
   sum,
+  avg,  // floating point and complex
   product,
   min,
   max,
-  avg,  // floating point only
+  band,  // integers and bool, as the next two
+  bor,
+  bxor,
+  premul_sum,  // sum of what each rank multiplied by its factor: see Reduction
 };
-
-std::size_t size_of(DType dtype);
-std::string_view to_string(DType dtype);
 std::string_view to_string(ReduceOp op);
 
-template <class T>
-concept Element = std::same_as<T, float> || std::same_as<T, double> ||
-    std::same_as<T, std::int32_t> || std::same_as<T, std::int64_t>;
-
-template <Element T>
-inline constexpr DType kDTypeOf = std::same_as<T, float>          ? DType::float32
-                                  : std::same_as<T, double>       ? DType::float64
-                                  : std::same_as<T, std::int32_t> ? DType::int32
-                                                                  : DType::int64;
-
-// A run of elements in memory that somebody else owns.  Made from anything contiguous (vector,
-// array, span), or from a pointer, a count and a type that is only known at run time.
-class ConstBuffer {
+// A ReduceOp, with the factor that premul_sum needs.
+class Reduction {
  public:
-  ConstBuffer(const void* data, std::size_t count, DType dtype)
-      : data_(data), count_(count), dtype_(dtype) {}
-  // NOLINTBEGIN(google-explicit-constructor): a view, like std::span
-  template <std::ranges::contiguous_range R>
-  requires Element<std::remove_cv_t<std::ranges::range_value_t<R>>> ConstBuffer(const R& range)
-      : ConstBuffer(std::ranges::data(range), std::ranges::size(range),
-                    kDTypeOf<std::ranges::range_value_t<R>>) {}
-  // NOLINTEND(google-explicit-constructor)
+  Reduction(ReduceOp op) : op_(op) {}  // NOLINT(google-explicit-constructor)
+  static Reduction premul_sum(double factor) { return {ReduceOp::premul_sum, factor}; }
 
-  const void* data() const { return data_; }
-  std::size_t count() const { return count_; }
-  DType dtype() const { return dtype_; }
-  std::size_t bytes() const { return count_ * size_of(dtype_); }
+  ReduceOp op() const { return op_; }
+  double factor() const { return factor_; }
 
  private:
-  const void* data_;
-  std::size_t count_;
-  DType dtype_;
+  Reduction(ReduceOp op, double factor) : op_(op), factor_(factor) {}
+  ReduceOp op_;
+  double factor_ = 1;
 };
 
-class Buffer {
- public:
-  Buffer(void* data, std::size_t count, DType dtype) : data_(data), count_(count), dtype_(dtype) {}
-  // NOLINTBEGIN(google-explicit-constructor, bugprone-forwarding-reference-overload): as above; a
-  // Buffer is no contiguous range, so copies and moves are not hidden
-  template <std::ranges::contiguous_range R>
-  requires Element<std::ranges::range_value_t<R>> &&
-      (!std::is_const_v<std::remove_reference_t<std::ranges::range_reference_t<R>>>)
-          Buffer(R&& range)
-      : Buffer(std::ranges::data(range), std::ranges::size(range),
-               kDTypeOf<std::ranges::range_value_t<R>>) {}
-  // NOLINTEND(google-explicit-constructor, bugprone-forwarding-reference-overload)
-
-  void* data() const { return data_; }
-  std::size_t count() const { return count_; }
-  DType dtype() const { return dtype_; }
-  std::size_t bytes() const { return count_ * size_of(dtype_); }
-
- private:
-  void* data_;
-  std::size_t count_;
-  DType dtype_;
+enum class OpType : std::uint8_t {
+  broadcast,
+  all_reduce,
+  reduce,
+  all_gather,
+  gather,
+  scatter,
+  reduce_scatter,
+  all_to_all,
+  barrier,
+  send,
+  recv,
 };
-
-enum class OpType : std::uint8_t { broadcast, all_reduce, reduce, all_gather, barrier };
 std::string_view to_string(OpType op);
 
-// A handle on one asynchronous operation.  Its buffers belong to the group until it is completed.
-// Letting go of the handle does not stop the operation.
+// A handle on one operation.  Its tensors belong to the group until it is completed.  Letting go of
+// the handle does not stop the operation.  An operation that was waited for by the call itself
+// gives a handle that is completed.
 class Work {
  public:
   struct State;
+  Work() = default;
   explicit Work(std::shared_ptr<State> state) : state_(std::move(state)) {}
 
   // Returns when the operation is done; throws what it failed with.
@@ -123,22 +99,45 @@ class Work {
   bool is_success() const;
   // What it failed with; null if it is not completed, or went well.
   std::exception_ptr exception() const;
+  // Of a completed recv: from whom.
+  std::optional<int> source_rank() const;
+  // `what` is called once the operation is done: now, if it is; else from a thread of the group,
+  // which must not wait for this group there.
+  void then(std::function<void(const Work& work)> what);
 
-  OpType op() const;
-  // The operation's number in its group, from 0, the same on every rank.
-  std::uint64_t sequence_number() const;
+  // The operation's number in its group, from 0, the same on every rank; send and recv have none.
+  std::optional<std::uint64_t> sequence_number() const;
 
  private:
   std::shared_ptr<State> state_;
 };
 
-// Zero: the group's.  Counted from the moment when the operation begins (an asynchronous one begins
-// when those before it are done).
 struct CallOptions {
+  // Zero: the group's.  Counted from the moment when the operation begins (an asynchronous one
+  // begins when those before it are done).
   Timeout timeout = Timeout::zero();
+  bool async_op = false;  // do not wait: the Work tells when it is done
+};
+
+struct P2POp {
+  enum class Kind : std::uint8_t { isend, irecv };
+  static P2POp isend(const ConstTensor& data, int to, int tag = 0);
+  static P2POp irecv(const Tensor& data, int from, int tag = 0);
+  Kind kind;
+  ConstTensor data;
+  int peer;
+  int tag;
 };
 
 inline constexpr Timeout kDefaultGroupTimeout = std::chrono::minutes(30);
+
+struct SubgroupOptions {
+  Timeout timeout = Timeout::zero();  // zero: the parent's
+  std::string description = {};
+  // Only the members call, instead of all ranks of the parent.  Members of groups that overlap must
+  // then create them in the same order.
+  bool use_local_synchronization = false;
+};
 
 class ProcessGroup {
  public:
@@ -153,30 +152,105 @@ class ProcessGroup {
   int rank() const;
   int size() const;
   const std::string& name() const;
+  const std::string& description() const;
   const std::string& backend() const;
   Timeout timeout() const;
 
-  // `root`'s data to all.
-  void broadcast(Buffer data, int root, CallOptions options = {});
-  // All ranks' data, element by element, into one result: bit for bit the same on every rank.
-  void all_reduce(Buffer data, ReduceOp op = ReduceOp::sum, CallOptions options = {});
-  // As all_reduce, at `root` only; the other ranks' data stays as it is.
-  void reduce(Buffer data, int root, ReduceOp op = ReduceOp::sum, CallOptions options = {});
-  // `out` holds size() times `in`, in the order of ranks.  `in` may be this rank's part of `out`.
-  void all_gather(ConstBuffer in, Buffer out, CallOptions options = {});
-  // Returns when every rank has called it, and all earlier operations are done.
-  void barrier(CallOptions options = {});
+  // ---- collectives ----
 
-  Work broadcast_async(Buffer data, int root, CallOptions options = {});
-  Work all_reduce_async(Buffer data, ReduceOp op = ReduceOp::sum, CallOptions options = {});
-  Work reduce_async(Buffer data, int root, ReduceOp op = ReduceOp::sum, CallOptions options = {});
-  Work all_gather_async(ConstBuffer in, Buffer out, CallOptions options = {});
-  Work barrier_async(CallOptions options = {});
+  // `root`'s data to all.
+  Work broadcast(const Tensor& data, int root, const CallOptions& options = {});
+  // All ranks' data, element by element, into one result: bit for bit the same on every rank.
+  Work all_reduce(const Tensor& data, Reduction reduction = ReduceOp::sum,
+                  const CallOptions& options = {});
+  // As all_reduce, at `root` only; the other ranks' data stays as it is.
+  Work reduce(const Tensor& data, int root, Reduction reduction = ReduceOp::sum,
+              const CallOptions& options = {});
+  // `out` holds size() times `in`, in the order of ranks.  `in` may be this rank's part of `out`.
+  Work all_gather_into_tensor(const Tensor& out, const ConstTensor& in,
+                              const CallOptions& options = {});
+  // As above, each rank's data into a tensor of its own; they may differ in size, if all ranks give
+  // the same sizes.
+  Work all_gather(std::span<const Tensor> outs, const ConstTensor& in,
+                  const CallOptions& options = {});
+  // At `root` one tensor for each rank, as above; none on the others.
+  Work gather(const ConstTensor& in, std::span<const Tensor> outs, int root,
+              const CallOptions& options = {});
+  // The reverse: at `root` one tensor for each rank, none on the others.
+  Work scatter(const Tensor& out, std::span<const ConstTensor> ins, int root,
+               const CallOptions& options = {});
+  // The sum, or other reduction, of what all ranks have for this rank.  `in` holds size() times
+  // `out`.
+  Work reduce_scatter_tensor(const Tensor& out, const ConstTensor& in,
+                             Reduction reduction = ReduceOp::sum, const CallOptions& options = {});
+  // As above, with one tensor for each rank; they may differ in size.
+  Work reduce_scatter(const Tensor& out, std::span<const ConstTensor> ins,
+                      Reduction reduction = ReduceOp::sum, const CallOptions& options = {});
+  // ins[j] to rank j, into its outs[this rank].
+  Work all_to_all(std::span<const Tensor> outs, std::span<const ConstTensor> ins,
+                  const CallOptions& options = {});
+  // As above, with parts of one tensor.  Splits count rows (of the first dimension), one for each
+  // rank; none: all alike.
+  Work all_to_all_single(const Tensor& out, const ConstTensor& in,
+                         std::span<const std::size_t> out_splits = {},
+                         std::span<const std::size_t> in_splits = {},
+                         const CallOptions& options = {});
+  // Returns when every rank has called it, and all earlier operations are done.
+  Work barrier(const CallOptions& options = {});
+  // As barrier, which names every rank that is missing.
+  void monitored_barrier(Timeout timeout = Timeout::zero());
+
+  // Several tensors of one type at the price of one operation.
+  Work all_reduce_coalesced(std::span<const Tensor> data, Reduction reduction = ReduceOp::sum,
+                            const CallOptions& options = {});
+  Work all_gather_into_tensor_coalesced(std::span<const Tensor> outs,
+                                        std::span<const ConstTensor> ins,
+                                        const CallOptions& options = {});
+  Work reduce_scatter_tensor_coalesced(std::span<const Tensor> outs,
+                                       std::span<const ConstTensor> ins,
+                                       Reduction reduction = ReduceOp::sum,
+                                       const CallOptions& options = {});
+
+  // ---- between two ranks ----
+
+  // What is sent with one tag arrives in the order in which it was sent.  Beside the collectives:
+  // neither waits for the other.  A receiver whose tensor differs in bytes throws, on both sides.
+  void send(const ConstTensor& data, int to, int tag = 0, const CallOptions& options = {});
+  Work isend(const ConstTensor& data, int to, int tag = 0, const CallOptions& options = {});
+  // No source: from whoever sends first.  Returns the sender.
+  int recv(const Tensor& data, std::optional<int> from = std::nullopt, int tag = 0,
+           const CallOptions& options = {});
+  Work irecv(const Tensor& data, std::optional<int> from = std::nullopt, int tag = 0,
+             const CallOptions& options = {});
+  std::vector<Work> batch_isend_irecv(std::span<const P2POp> operations,
+                                      const CallOptions& options = {});
+
+  // ---- groups ----
+
+  // Of these ranks of this group, in ascending order.  All ranks of this group call it, in the same
+  // order, also who is not in the new one: there it is null.
+  std::shared_ptr<ProcessGroup> new_group(std::span<const int> ranks,
+                                          const SubgroupOptions& options = {});
+  std::shared_ptr<ProcessGroup> new_group(std::initializer_list<int> ranks,
+                                          const SubgroupOptions& options = {}) {
+    return new_group(std::span(ranks.begin(), ranks.size()), options);
+  }
+  // This rank's of the groups of `group_size` neighbours.
+  std::shared_ptr<ProcessGroup> new_subgroups(int group_size, const SubgroupOptions& options = {});
+  // This rank's of groups that do not overlap; null if it is in none.
+  std::shared_ptr<ProcessGroup> new_subgroups_by_enumeration(
+      std::span<const std::vector<int>> ranks_of_groups, const SubgroupOptions& options = {});
+  // Of the group that init_process_group made, in the order of this group's ranks.
+  const std::vector<int>& global_ranks() const;
+  int global_rank(int rank) const;                       // throws if it is none of this group
+  std::optional<int> group_rank(int global_rank) const;  // none: it is not in this group
 
   // Waits for what was issued, then until every rank has come here, so that nobody's last operation
   // is cut short; then closes.  Throws if that fails.  Calls after it are refused.
   void close(Timeout timeout);
   void close() { close(timeout()); }
+  // At once: what is under way fails here, and soon on the other ranks, which are told `why`.
+  void abort(const std::string& why);
 
  private:
   std::unique_ptr<Impl> impl_;
@@ -184,14 +258,20 @@ class ProcessGroup {
 
 struct GroupOptions {
   Timeout timeout = kDefaultGroupTimeout;  // of joining, and of each operation
-  // Together, or none of them: then env:// is used, that is RANK, WORLD_SIZE, MASTER_ADDR,
-  // MASTER_PORT and TORCHELASTIC_USE_AGENT_STORE=True, as distrun sets them.
+  // Where the ranks meet, if no store is given:
+  //   env://                     RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, as distrun sets them
+  //   tcp://HOST:PORT            a server of a TCPStore that runs there, as distrund is one
+  //   file:///PATH               a file that all ranks see; it must not be there before
+  // With the last two go rank and world_size, below or behind it: ?rank=R&world_size=N.
+  std::string init_method = "env://";
+  // Together, in place of init_method.
   std::shared_ptr<Store> store = nullptr;
   int rank = -1;
   int world_size = -1;
   // The same on every rank, and for each group on a store another.  Empty: "0", "1", … in the order
   // of creation in this process.
   std::string name = {};
+  std::string description = {};
   // Where the other ranks reach this one.  Empty: the interface named by GLOO_SOCKET_IFNAME; else
   // the address from which a TCPStore's server was reached; else loopback.
   std::string local_address = {};
@@ -200,7 +280,14 @@ struct GroupOptions {
 // Joins the group; returns when every rank has.  Backends: "gloo".  SIGPIPE, if the program has
 // left it as it is, is ignored from then on: a rank that is gone must not end the others without a
 // word.
-std::unique_ptr<ProcessGroup> init_process_group(std::string_view backend = "gloo",
+std::shared_ptr<ProcessGroup> init_process_group(std::string_view backend = "gloo",
                                                  const GroupOptions& options = {});
+
+// The first group that init_process_group made and that is still held by somebody.
+bool is_initialized();
+std::shared_ptr<ProcessGroup> default_group();  // throws DistArgumentError if there is none
+
+// Whether this build of the library has that backend, and this machine what it needs.
+bool is_available(std::string_view backend);
 
 }  // namespace distrun

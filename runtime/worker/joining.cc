@@ -1,0 +1,183 @@
+#include "runtime/worker/joining.h"
+
+#include "runtime/worker/deadline.h"
+#include "runtime/worker/environment.h"
+#include "runtime/worker/init_method.h"
+#include "runtime/worker/process_group.h"
+#ifdef DISTRUN_HAS_GLOO
+#include "runtime/worker/gloo/gloo_transport.h"
+#endif
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <mutex>
+#include <numeric>
+#include <unistd.h>
+#include <utility>
+
+namespace distrun {
+namespace {
+
+std::string this_process() {
+  char host[256] = "?";
+  ::gethostname(host, sizeof host - 1);
+  return "pid " + std::to_string(::getpid()) + " on " + host;
+}
+
+// Every rank enters itself and waits for the others; who is missing is named.
+void meet(Store& store, const GroupEngine::Identity& me, TimePoint deadline) {
+  if (store.add("joined/" + std::to_string(me.rank), 1) != 1)
+    throw DistStoreError("process group \"" + me.name + "\": rank " + std::to_string(me.rank) +
+                         " has joined already, on " + store.description() +
+                         ": two processes with one RANK, or a second group with one name");
+  store.set(FailureBoard::member_key(me.rank), this_process());
+  std::vector<std::string> members;
+  members.reserve(static_cast<std::size_t>(me.size));
+  for (int rank = 0; rank < me.size; ++rank) members.push_back(FailureBoard::member_key(rank));
+  try {
+    const auto left = std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0)));
+    store.wait(members, deadline == TimePoint::max() ? kNoTimeout : left);
+  } catch (const DistTimeoutError&) {
+    std::string missing;
+    std::optional<int> first;
+    for (int rank = 0; rank < me.size; ++rank) {
+      if (store.check({FailureBoard::member_key(rank)})) continue;
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+      if (!first) first = rank;
+    }
+    throw DistTimeoutError("process group \"" + me.name + "\": rank " + std::to_string(me.rank) +
+                               " of " + std::to_string(me.size) + " waited " +
+                               to_string(me.timeout) + " for the others; not there: rank " +
+                               missing,
+                           first);
+  }
+}
+
+std::unique_ptr<Transport> connect(Store& store, const GroupEngine::Identity& me,
+                                   const std::string& local_address, TimePoint deadline) {
+#ifdef DISTRUN_HAS_GLOO
+  GlooAddress address;
+  address.address = local_address;
+  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); local_address.empty() && interface)
+    address.interface = std::string(interface).substr(0, std::string_view(interface).find(','));
+  const Store* base = &store;
+  std::shared_ptr<Store> held;
+  if (const auto* prefix = dynamic_cast<const PrefixStore*>(base)) {
+    held = prefix->underlying_non_prefix_store();
+    base = held.get();
+  }
+  if (const auto* tcp = dynamic_cast<const TCPStore*>(base); tcp && address.address.empty())
+    address.address = tcp->local_address();
+  if (address.address.empty()) address.address = "127.0.0.1";
+  PrefixStore mesh("mesh", store.clone());
+  return connect_gloo(mesh, me.rank, me.size, address, deadline);
+#else
+  static_cast<void>(store);
+  static_cast<void>(local_address);
+  static_cast<void>(deadline);
+  throw DistUnsupportedError("process group \"" + me.name +
+                             "\": this build of the library has no Gloo; build it with "
+                             "-DDISTRUN_GLOO=ON (Debian: libgloo-dev)");
+#endif
+}
+
+}  // namespace
+
+GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& me) {
+  GroupEngine::Links links;
+  if (me.size == 1) return links;
+  const TimePoint deadline = deadline_after(me.timeout, "the group's timeout");
+  links.store = std::make_shared<PrefixStore>(place.path + "/" + me.name, place.store->clone());
+  meet(*links.store, me, deadline);
+  links.transport = connect(*links.store, me, place.local_address, deadline);
+  // A rank that left while others still connect would look to them like a broken network.
+  PrefixStore connected("connected", links.store->clone());
+  meet(connected, me, deadline);
+  return links;
+}
+
+// ---- the first group ---------------------------------------------------------------------------
+
+namespace {
+
+struct Default {
+  std::mutex mutex;
+  std::weak_ptr<ProcessGroup> group;
+};
+Default& the_default() {
+  static Default held;
+  return held;
+}
+
+void check_rank(const GroupOptions& options, const std::string& where) {
+  if (options.rank < 0 || options.world_size <= options.rank)
+    throw DistArgumentError("init_process_group: with " + where +
+                            " go rank and world_size, 0 <= rank < world_size; got rank " +
+                            std::to_string(options.rank) + " of " +
+                            std::to_string(options.world_size));
+}
+
+}  // namespace
+
+bool is_available(std::string_view backend) {
+#ifdef DISTRUN_HAS_GLOO
+  return backend == "gloo";
+#else
+  static_cast<void>(backend);
+  return false;
+#endif
+}
+
+bool is_initialized() {
+  const std::lock_guard lock(the_default().mutex);
+  return !the_default().group.expired();
+}
+
+std::shared_ptr<ProcessGroup> default_group() {
+  const std::lock_guard lock(the_default().mutex);
+  auto group = the_default().group.lock();
+  if (!group)
+    throw DistArgumentError(
+        "default_group: there is none; call init_process_group first, and hold what it returns");
+  return group;
+}
+
+std::shared_ptr<ProcessGroup> init_process_group(std::string_view backend,
+                                                 const GroupOptions& options) {
+  if (backend != "gloo")
+    throw DistUnsupportedError("init_process_group: unknown backend \"" + std::string(backend) +
+                               "\"; there is: gloo");
+  deadline_after(options.timeout, "GroupOptions::timeout");
+  GroupEngine::Identity me;
+  me.timeout = options.timeout;
+  me.description = options.description.empty() ? "default_pg" : options.description;
+  MeetingPlace place;
+  place.local_address = options.local_address;
+  int attempt = 0;
+  if (options.store) {
+    check_rank(options, "a store");
+    place.store = options.store;
+    me.rank = options.rank;
+    me.size = options.world_size;
+  } else {
+    const Meeting meeting = meeting_of(options, process_environment());
+    me.rank = meeting.rank;
+    me.size = meeting.world_size;
+    attempt = meeting.attempt;
+    if (me.size > 1) place.store = open_store(meeting, options.timeout);
+  }
+  static std::atomic<int> groups_so_far = 0;
+  me.name = options.name.empty() ? std::to_string(groups_so_far++) : options.name;
+  // A prefix of its own for every group and attempt: no key of an earlier one can be read.
+  place.path = "distrun/attempt_" + std::to_string(attempt);
+  std::vector<int> ranks(static_cast<std::size_t>(me.size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  auto group = std::make_shared<ProcessGroup>(std::make_unique<ProcessGroup::Impl>(
+      std::string(backend), me, std::move(place), std::move(ranks)));
+  const std::lock_guard lock(the_default().mutex);
+  if (the_default().group.expired()) the_default().group = group;
+  return group;
+}
+
+}  // namespace distrun

@@ -1,0 +1,97 @@
+#include "runtime/worker/point_to_point.h"
+
+#include <array>
+#include <cstring>
+#include <vector>
+
+namespace distrun {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x64725331;  // changes with the layout
+constexpr std::size_t kSmall = std::size_t{4} * 1024;
+
+struct Header {
+  std::uint32_t magic = kMagic;
+  std::uint32_t dtype = 0;
+  std::uint64_t count = 0;
+  std::uint32_t number = 0;  // which channel larger data comes on
+  std::uint32_t small = 0;   // it is behind this
+};
+static_assert(sizeof(Header) == 24);
+using Message = std::array<std::byte, sizeof(Header) + kSmall>;
+
+Channel heading(int tag) {
+  return std::uint64_t{1} << 62U | static_cast<std::uint32_t>(tag);
+}
+Channel body(std::uint32_t number) {
+  return std::uint64_t{1} << 61U | number;
+}
+
+}  // namespace
+
+std::string to_string(const P2PCall& call) {
+  std::string text(to_string(call.op));
+  text += call.op == OpType::send ? " to " : " from ";
+  text += call.peer == kAnySource ? "any rank" : "rank " + std::to_string(call.peer);
+  return text + ", tag " + std::to_string(call.tag) + " (" + std::string(to_string(call.dtype)) +
+         " x " + std::to_string(call.count) + ")";
+}
+
+PointToPoint::PointToPoint(Transport& transport) : transport_(transport) {}
+
+void PointToPoint::run(P2PCall& call, TimePoint deadline) {
+  call.op == OpType::send ? send(call, deadline) : receive(call, deadline);
+}
+
+void PointToPoint::send(const P2PCall& call, TimePoint deadline) {
+  const std::size_t bytes = call.count * size_of(call.dtype);
+  const bool small = bytes <= kSmall;
+  Header header;
+  header.dtype = static_cast<std::uint32_t>(call.dtype);
+  header.count = call.count;
+  header.number = sent_++;
+  header.small = small ? 1 : 0;
+  Message message;
+  std::memcpy(message.data(), &header, sizeof header);
+  if (small && bytes > 0) std::memcpy(message.data() + sizeof header, call.in, bytes);
+  const auto first = transport_.send(
+      call.peer, std::span(message).first(sizeof header + (small ? bytes : 0)), heading(call.tag));
+  std::unique_ptr<Transfer> second;
+  if (!small) second = transport_.send(call.peer, {call.in, bytes}, body(header.number));
+  if (!first->wait(deadline) || (second && !second->wait(deadline))) throw PeersLate({call.peer});
+}
+
+void PointToPoint::receive(P2PCall& call, TimePoint deadline) {
+  const std::size_t bytes = call.count * size_of(call.dtype);
+  Message message;
+  const auto first = call.peer == kAnySource
+                         ? transport_.receive_any(message, heading(call.tag))
+                         : transport_.receive(call.peer, message, heading(call.tag));
+  if (!first->wait(deadline))
+    throw PeersLate(call.peer == kAnySource ? std::vector<int>() : std::vector<int>{call.peer});
+  const std::string called = to_string(call);
+  call.peer = first->peer();
+  Header header;
+  std::memcpy(&header, message.data(), sizeof header);
+  const bool known = header.magic == kMagic && header.dtype < static_cast<unsigned>(kDTypes);
+  P2PCall theirs;
+  theirs.peer = transport_.rank();
+  theirs.tag = call.tag;
+  theirs.dtype = known ? static_cast<DType>(header.dtype) : DType::uint8;
+  theirs.count = header.count;
+  if (!known || theirs.dtype != call.dtype || theirs.count != call.count)
+    throw CallsDiffer(call.peer,
+                      "rank " + std::to_string(call.peer) +
+                          (known ? " called " + to_string(theirs) : " runs another version") +
+                          ", rank " + std::to_string(transport_.rank()) + " called " + called +
+                          ": they differ in " +
+                          (theirs.dtype != call.dtype ? "the element type" : "the count"));
+  if (header.small != 0) {
+    if (bytes > 0) std::memcpy(call.out, message.data() + sizeof header, bytes);
+    return;
+  }
+  if (!transport_.receive(call.peer, {call.out, bytes}, body(header.number))->wait(deadline))
+    throw PeersLate({call.peer});
+}
+
+}  // namespace distrun

@@ -1,0 +1,53 @@
+// Messages between two ranks, by tag, beside the collectives.
+//
+//   sender ──what it is, small data──► receiver compares
+//          ──larger data─────────────►
+//
+// What is sent with one tag arrives in the order in which it was sent.  A receiver whose room is
+// not exactly what was sent says so before any data moves: a transport may not survive it.
+#pragma once
+
+#include "runtime/base/time.h"
+#include "runtime/worker/transport.h"
+#include <distrun/process_group.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace distrun {
+
+inline constexpr int kAnySource = -1;
+
+struct P2PCall {
+  OpType op = OpType::send;  // or recv
+  DType dtype = DType::float32;
+  int peer = 0;  // recv: may be kAnySource, and is the sender afterwards
+  int tag = 0;
+  std::uint64_t count = 0;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+};
+
+// "send to rank 2, tag 0 (float32 x 1000)"
+std::string to_string(const P2PCall& call);
+
+class PointToPoint {
+ public:
+  // REQUIRES: `transport` outlives it.
+  explicit PointToPoint(Transport& transport);
+
+  // From any thread, if no two do one direction, peer and tag at once.  Throws PeerLost, PeersLate
+  // (of nobody, if it would have taken anybody's) or CallsDiffer; the group is of no more use then.
+  void run(P2PCall& call, TimePoint deadline);
+
+ private:
+  void send(const P2PCall& call, TimePoint deadline);
+  void receive(P2PCall& call, TimePoint deadline);
+
+  Transport& transport_;
+  std::atomic<std::uint32_t> sent_ = 0;
+};
+
+}  // namespace distrun
