@@ -63,9 +63,9 @@ Complaint boolean(std::optional<bool>& field, std::string_view value) {
   return {};
 }
 
-Complaint attempts(int& field, std::string_view value) {
-  const auto n = parse_int(value, 1, 10'000);
-  if (!n) return "not a whole number from 1 to 10000";
+Complaint whole(int& field, std::string_view value, int least, int most, Complaint otherwise) {
+  const auto n = parse_int(value, least, most);
+  if (!n) return otherwise;
   field = static_cast<int>(*n);
   return {};
 }
@@ -87,7 +87,11 @@ constexpr std::array kKeys{
         [](C& c, V v) {
           return fraction(c.keep_alive_interval, v, std::chrono::milliseconds(10));
         }},
-    Key{"keep_alive_max_attempt", [](C& c, V v) { return attempts(c.keep_alive_max_attempt, v); }},
+    Key{"keep_alive_max_attempt",
+        [](C& c, V v) {
+          return whole(c.keep_alive_max_attempt, v, 1, 10'000,
+                       "not a whole number from 1 to 10000");
+        }},
     Key{"is_host", [](C& c, V v) { return boolean(c.is_host, v); }},
     Key{"read_timeout", [](C& c, V v) { return seconds(c.read_timeout, v); }},
     Key{"store_type",
@@ -101,6 +105,10 @@ constexpr std::array kKeys{
     Key{"key", [](C& c, V v) { return text(c.key, v); }},
     Key{"cacert", [](C& c, V v) { return text(c.cacert, v); }},
     Key{"etcd_prefix", [](C& c, V v) { return text(c.etcd_prefix, v); }},
+    Key{"etcd_ttl",
+        [](C& c, V v) {
+          return whole(c.etcd_ttl, v, 2, 600, "not a whole number of seconds from 2 to 600");
+        }},
     Key{"user", [](C& c, V v) { return text(c.user, v); }},
     Key{"password", [](C& c, V v) { return text(c.password, v); }},
     Key{"rejoin_wait", [](C& c, V v) { return fraction(c.rejoin_wait, v, Duration::zero()); }},
@@ -127,16 +135,25 @@ std::vector<std::string_view> rdzv_conf_keys() {
 Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
   RdzvConf conf;
   if (trim(text).empty()) return conf;
+  int number = 0;
+  bool after_password = false;  // what follows may be the rest of one, and is not repeated
   for (const std::string_view part : split(text, ',')) {
+    ++number;
     const std::size_t equals = part.find('=');
     const std::string_view name = trim(part.substr(0, equals));
     if (name.empty()) {
-      return wrong("not a list such as join_timeout=600,is_host=true: " + quote(text));
+      return wrong("not a list such as join_timeout=600,is_host=true: part " +
+                   std::to_string(number) + " of it has no name");
     }
     const std::string_view value =
         equals == std::string_view::npos ? std::string_view() : trim(part.substr(equals + 1));
     const auto* key =
         std::find_if(kKeys.begin(), kKeys.end(), [name](const Key& k) { return k.name == name; });
+    if (key == kKeys.end() && after_password) {
+      return wrong("part " + std::to_string(number) +
+                   ", after password, is no known key; a password with a comma can only be given "
+                   "in ETCDCTL_PASSWORD");
+    }
     if (key == kKeys.end()) {
       const std::string_view close = nearest(name, rdzv_conf_keys());
       return wrong("unknown key " + quote(name) +
@@ -147,6 +164,7 @@ Result<RdzvConf> parse_rdzv_conf(std::string_view text) {
     if (const Complaint complaint = key->set(conf, value); !complaint.empty()) {
       return wrong(std::string(name) + ": " + std::string(complaint) + ": " + quote(value));
     }
+    after_password = after_password || name == "password";
   }
   return conf;
 }

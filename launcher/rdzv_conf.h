@@ -32,6 +32,7 @@ struct RdzvConf {
   std::string cert, key, cacert;                // files, etcd's names
   std::string etcd_prefix = "/distrun/runs";    // torchrun: /torchelastic/p2p, in v2's own space
   std::string user, password;                   // etcd's
+  int etcd_ttl = 2;                             // ours: seconds of the leader's lease
 
   // Ours.
   Duration rejoin_wait = std::chrono::milliseconds(100);  // hold for replacements after a loss

@@ -22,6 +22,7 @@ Result<etcd::Cluster> etcd_of(const Options& options) {
     return Error{Errc::invalid_argument,
                  "--etcd-cacert, --etcd-cert and --etcd-key are for etcds://…"};
   }
+  cluster->ttl_seconds = options.etcd_ttl;
   const auto set =
       etcd::complete(cluster->security, [](const char* name) -> std::optional<std::string> {
         const char* const value = std::getenv(name);

@@ -39,6 +39,10 @@ std::optional<Options> parse_options(int argc, char** argv, int& exit_code) {
       ->type_name("FILE");
   app.add_option("--etcd-key", options.etcd_tls.key, "Its key; else ETCDCTL_KEY")
       ->type_name("FILE");
+  app.add_option("--etcd-ttl", options.etcd_ttl,
+                 "With etcd: after so long another leads if the leader is lost, 2 to 600 (seconds)")
+      ->check(CLI::Range(2, 600))
+      ->capture_default_str();
   app.add_option("--advertise", options.advertise,
                  "With etcd: where agents reach this distrund, if that is not --host and --port")
       ->type_name("ADDRESS[:PORT]");

@@ -23,6 +23,7 @@ struct Options {
   std::string state;      // folder of the journal, or etcd://…; empty: none
   std::string advertise;  // with etcd: where agents reach this one; empty: host and port
   rendezvous::etcd::TlsFiles etcd_tls{};  // what is empty: from the environment
+  int etcd_ttl = 2;                       // seconds of the leader's lease
   std::string events;                     // file; empty: none
   std::size_t max_memory = 4UL * 1024 * 1024 * 1024;
   log::Options log;

@@ -10,12 +10,24 @@ Error wrong(std::string_view what, std::string_view why) {
   return Error{Errc::invalid_argument, std::string(what) + ": " + std::string(why)};
 }
 
-Error wrong_url(std::string_view what, std::string_view why) {
-  return wrong(what, std::string(why) + "; as in etcd://10.0.0.1:2379,10.0.0.2:2379/distrun");
+// As it may stand in a message: without what may be a user and a password.
+std::string without_user(std::string_view url) {
+  const std::size_t at = url.rfind('@');
+  if (at == std::string_view::npos) return std::string(url);
+  const std::size_t scheme = url.find("://");
+  const bool has_scheme = scheme != std::string_view::npos && scheme < at;
+  return std::string(url.substr(0, has_scheme ? scheme + 3 : 0)) + "..." +
+         std::string(url.substr(at));
 }
 
-Result<Endpoint> parse_endpoint(std::string_view text) {
+Error wrong_url(std::string_view what, std::string_view why) {
+  return wrong(without_user(what),
+               std::string(why) + "; as in etcd://10.0.0.1:2379,10.0.0.2:2379/distrun");
+}
+
+Result<Endpoint> parse_endpoint(std::string_view text, std::uint16_t default_port) {
   Endpoint endpoint;
+  endpoint.port = default_port;
   std::string_view port;
   if (text.starts_with('[')) {
     const std::size_t close = text.find(']');
@@ -66,7 +78,7 @@ Result<std::vector<Endpoint>> parse_endpoints(std::string_view text) {
   std::vector<Endpoint> endpoints;
   for (std::string_view rest = text;;) {
     const std::size_t comma = rest.find(',');
-    auto endpoint = parse_endpoint(rest.substr(0, comma));
+    auto endpoint = parse_endpoint(rest.substr(0, comma), Endpoint{}.port);
     if (!endpoint) return endpoint.error();
     endpoints.push_back(std::move(*endpoint));
     if (endpoints.size() > kMaxEndpoints) return wrong(text, "has more than 16 endpoints");
@@ -88,6 +100,10 @@ Result<Cluster> parse_cluster(std::string_view text) {
   const std::size_t slash = rest.find('/');
   if (slash != std::string_view::npos) {
     std::string_view prefix = rest.substr(slash);
+    if (prefix.find('@') != std::string_view::npos) {
+      return wrong_url(text,
+                       "a user's name with '/' is put into ETCDCTL_USER, and a prefix has no '@'");
+    }
     rest = rest.substr(0, slash);
     while (prefix.ends_with('/')) prefix.remove_suffix(1);
     if (!prefix.empty()) cluster.prefix = prefix;
@@ -109,6 +125,32 @@ Result<Cluster> parse_cluster(std::string_view text) {
   }
   cluster.endpoints = std::move(*endpoints);
   return cluster;
+}
+
+bool is_loopback(const Endpoint& endpoint) {
+  return endpoint.host == "localhost" || endpoint.host == "::1" ||
+         endpoint.host.starts_with("127.");
+}
+
+Result<std::string> advertised(std::string_view told, const std::string& address,
+                               std::uint16_t port) {
+  std::string text(told.empty() ? std::string_view(address) : told);
+  const bool bare_v6 = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
+  if (bare_v6) text = "[" + text + "]";
+  auto endpoint = parse_endpoint(text, port);
+  if (!endpoint) {
+    return Error{endpoint.error().code,
+                 "--advertise: " + endpoint.error().detail +
+                     "; give ADDRESS or ADDRESS:PORT, [ADDRESS]:PORT for IPv6"};
+  }
+  if (endpoint->host == "0.0.0.0" || endpoint->host == "::") {
+    if (!told.empty()) return wrong("--advertise: " + std::string(told), "nobody can go there");
+    return wrong("--advertise is missing",
+                 "with --state etcd://… and --host " + address +
+                     " the other replicas cannot tell agents where this one is; give the address "
+                     "at which agents reach it");
+  }
+  return to_text(*endpoint);
 }
 
 Result<void> complete(Security& security, const Variables& variables) {

@@ -3,9 +3,9 @@
 #include "rendezvous/protocol/record_json.h"
 #include "runtime/base/log.h"
 
-#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <random>
@@ -55,29 +55,26 @@ Refused elsewhere(const std::string& self, const std::string& endpoint) {
   return fault == std::errc() && stop == end ? refused : not_yet(self);
 }
 
-bool has_port(const std::string& address) {
-  if (address.starts_with('[')) return address.find("]:") != std::string::npos;
-  const std::size_t colon = address.find(':');
-  return colon != std::string::npos && address.find(':', colon + 1) == std::string::npos;
-}
-
-// What the other replicas tell agents.
-Result<std::string> advertised(const ReplicaOptions& options, std::uint16_t port) {
-  std::string address = options.advertise.empty() ? options.server.address : options.advertise;
-  if (has_port(address)) return address;
-  boost::system::error_code not_an_address;
-  const auto parsed = asio::ip::make_address(address, not_an_address);
-  if (!not_an_address && parsed.is_unspecified()) {
-    return Error{Errc::invalid_argument,
-                 "--advertise is missing: with --state etcd://… and --host " + address +
-                     " the other replicas cannot tell agents where this one is; give the address "
-                     "at which agents reach it"};
-  }
-  if (!not_an_address && parsed.is_v6()) address = "[" + address + "]";
-  return address + ":" + std::to_string(port);
+// What is likely not meant.
+void warn_of(const ReplicaOptions& options, const std::string& endpoint) {
+  const std::vector<Endpoint>& etcd = options.cluster.endpoints;
+  if (std::all_of(etcd.begin(), etcd.end(), is_loopback)) return;
+  if (endpoint.starts_with("127.") || endpoint.starts_with("[::1]"))
+    log::warn("agents on other machines are told to come to " + endpoint +
+              ", which means themselves; give an address of this machine (distrund: --host or "
+              "--advertise, an agent: --local-addr)");
+  const Security& security = options.cluster.security;
+  if (!security.tls && !security.user.empty())
+    log::warn("the password of etcd's user " + security.user +
+              " goes over the network as it is; with TLS it would not");
 }
 
 }  // namespace
+
+std::string record_for_etcd(Record record) {
+  record.hosts.clear();
+  return record_to_json(record);
+}
 
 Result<std::unique_ptr<Replica>> Replica::start(asio::io_context& io, ReplicaOptions options) {
   auto client = Client::open(io, options.cluster);
@@ -88,8 +85,10 @@ Result<std::unique_ptr<Replica>> Replica::start(asio::io_context& io, ReplicaOpt
   limits.keys.prefix = options.cluster.prefix;
   limits.id = fresh_id();
   limits.self = options.self;
-  auto endpoint = advertised(options, (*listener)->port());
+  limits.ttl_seconds = options.cluster.ttl_seconds;
+  auto endpoint = advertised(options.advertise, options.server.address, (*listener)->port());
   if (!endpoint) return endpoint.error();
+  warn_of(options, *endpoint);
   limits.endpoint = std::move(*endpoint);
 
   std::unique_ptr<Replica> replica(new Replica(io, std::move(options), std::move(*client)));
@@ -282,7 +281,7 @@ void Replica::retire(const Record& record) {
   retiring_ = true;
   client_->ask(Grant{kToldSeconds}, kGrantWithin,
                [this, tenure = tenure_, job = record.job,
-                text = record_to_json(record)](const Answer& answer) {
+                text = record_for_etcd(record)](const Answer& answer) {
                  if (tenure != tenure_ || !store_) return;
                  retiring_ = false;
                  if (const auto* granted = std::get_if<Granted>(&answer)) {
@@ -297,7 +296,7 @@ void Replica::retire(const Record& record) {
 
 void Replica::save(const Record& record, std::function<void()> saved) {
   if (!store_) return;  // it leads no more
-  const auto ticket = store_->save(record.job, record_to_json(record));
+  const auto ticket = store_->save(record.job, record_for_etcd(record));
   saving_.push_back({ticket, std::move(saved)});
   pump();
 }

@@ -32,6 +32,10 @@
 
 namespace distrun::rendezvous::etcd {
 
+// Without the names of all hosts, which no leader reads, and which of a large job are more than
+// etcd takes as one value.
+std::string record_for_etcd(Record record);
+
 struct ReplicaOptions {
   Cluster cluster;
   std::string self = "this distrund";  // in what is said

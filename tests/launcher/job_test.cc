@@ -407,6 +407,7 @@ TEST_F(JobRules, EtcdsFilesAndUserAreTakenByEitherNameAndFromTheEnvironment) {
   EXPECT_EQ(security.password, "secret");
   EXPECT_EQ(many.nodes->etcd->prefix, "/x/none");
   EXPECT_THAT(many.warnings, Contains(HasSubstr("etcd's v3 interface is used")));
+  EXPECT_THAT(many.warnings, Contains(HasSubstr("--rdzv-id is missing")));
 }
 
 TEST_F(JobRules, WhatCannotBeWithEtcdIsRefused) {

@@ -23,7 +23,7 @@ TEST(RdzvConf, TakesEveryDocumentedKey) {
       "timeout=1,join_timeout=2,last_call_timeout=3,close_timeout=4,heartbeat_timeout=5,"
       "keep_alive_interval=6,keep_alive_max_attempt=7,is_host=no,read_timeout=8,store_type=file,"
       "protocol=https,ssl_cert=a,ssl_cert_key=b,ca_cert=c,cert=d,key=e,cacert=f,etcd_prefix=/g,"
-      "user=h,password=i=j");
+      "etcd_ttl=9,user=h,password=i=j");
   ASSERT_TRUE(conf);
   RdzvConf expected;
   expected.timeout = 1s;
@@ -44,6 +44,7 @@ TEST(RdzvConf, TakesEveryDocumentedKey) {
   expected.key = "e";
   expected.cacert = "f";
   expected.etcd_prefix = "/g";
+  expected.etcd_ttl = 9;
   expected.user = "h";
   expected.password = "i=j";
   EXPECT_EQ(*conf, expected);
@@ -84,6 +85,21 @@ TEST(RdzvConf, RefusesWhatIsNotAListOfPairs) {
   }
   EXPECT_EQ(refusal("timeout"), "timeout has no value");
   EXPECT_EQ(refusal("timeout= "), "timeout has no value");
+}
+
+TEST(RdzvConf, ALeaseHasTwoSecondsToTenMinutes) {
+  for (const char* value : {"1", "601", "2.5"}) {
+    EXPECT_THAT(refusal("etcd_ttl=" + std::string(value)), HasSubstr("from 2 to 600")) << value;
+  }
+}
+
+TEST(RdzvConf, NoErrorRepeatsAPasswordOrAPartOfOne) {
+  for (const char* text : {"user=a,password=secret,", "password=se,secret", "password=x,secret=1",
+                           "password=secret,=2"}) {
+    EXPECT_THAT(refusal(text), Not(HasSubstr("secret"))) << text;
+  }
+  EXPECT_THAT(refusal("user=me,password=se,cret"), HasSubstr("part 3, after password"));
+  EXPECT_THAT(refusal("password=a,timeout=0"), HasSubstr("timeout: not a whole number"));
 }
 
 TEST(RdzvConf, TimesArePositiveWholeSeconds) {

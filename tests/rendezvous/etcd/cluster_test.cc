@@ -1,7 +1,9 @@
-// The URL of --state, and the JSON of etcd's gateway.
+// The URL of --state, what a replica says of itself and keeps, and the JSON of etcd's gateway.
 #include "rendezvous/etcd/cluster.h"
 
 #include "rendezvous/etcd/gateway/json.h"
+#include "rendezvous/etcd/replica.h"
+#include "rendezvous/protocol/record_json.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -37,6 +39,10 @@ TEST(EtcdClusterTest, RefusesWhatCannotBeWithTheReason) {
       {"etcd:h", "begins with etcd://"},
       {"etcd://root:pw@h", "ETCDCTL_PASSWORD"},
       {"etcd://h?ttl=1", "has no options"},
+      {"http://root:pw@h", "http://...@h: begins with etcd://"},
+      {"etcd:root:pw@h", "...@h: begins with etcd://"},
+      {"etcd://root:pw@h?x", "etcd://...@h?x: has no options"},
+      {"etcd://us/er:pw@h/prefix", "ETCDCTL_USER"},
   };
   for (const auto& [text, why] : cases) {
     const auto cluster = parse_cluster(text);
@@ -44,6 +50,44 @@ TEST(EtcdClusterTest, RefusesWhatCannotBeWithTheReason) {
     EXPECT_THAT(cluster.error().detail, HasSubstr(why));
     EXPECT_THAT(cluster.error().detail, testing::Not(HasSubstr("pw")));
   }
+}
+
+TEST(EtcdClusterTest, AReplicaAdvertisesWhatItWasToldOrWhereItListens) {
+  const std::pair<const char*, const char*> cases[] = {{"", "10.0.0.1:29400"},
+                                                       {"h2", "h2:29400"},
+                                                       {"10.0.0.2:80", "10.0.0.2:80"},
+                                                       {"fd77::1", "[fd77::1]:29400"},
+                                                       {"[fd77::1]:80", "[fd77::1]:80"}};
+  for (const auto& [told, means] : cases) {
+    const auto text = advertised(told, "10.0.0.1", 29400);
+    ASSERT_TRUE(text) << told;
+    EXPECT_EQ(*text, means);
+  }
+  EXPECT_EQ(*advertised("", "fd77::1", 29400), "[fd77::1]:29400");
+}
+
+TEST(EtcdClusterTest, NoReplicaAdvertisesWhereNobodyCanGo) {
+  for (const char* told : {"h:abc", "h:0", "h:70000", "h 1", "[::1", "0.0.0.0", "[::]:80", ":80"}) {
+    const auto text = advertised(told, "10.0.0.1", 29400);
+    ASSERT_FALSE(text) << *text;
+    EXPECT_THAT(text.error().detail, testing::StartsWith("--advertise: "));
+  }
+  EXPECT_THAT(advertised("", "0.0.0.0", 29400).error().detail, HasSubstr("--advertise is missing"));
+  EXPECT_THAT(advertised("", "::", 29400).error().detail, HasSubstr("--advertise is missing"));
+}
+
+TEST(EtcdRecordTest, ThatOfTheLargestJobIsOneThatEtcdTakesAndEightAreOnePage) {
+  Record record;
+  record.job = "train";
+  record.node_count = kMaxNodes;
+  record.hosts.assign(kMaxNodes, std::string(40, 'h'));
+  record.over.emplace();
+  record.over->report = std::string(kMaxReport, '\x01');  // six bytes each as JSON
+  record.over->why = std::string(2000, '\x01');
+  const std::string text = record_for_etcd(record);
+  EXPECT_LT(text.size(), 4UL * 1024 * 1024 / LeaderLimits{}.page);
+  record.hosts.clear();
+  EXPECT_EQ(*record_from_json(text), *record_from_json(record_to_json(record)));
 }
 
 TEST(EtcdClusterTest, TakesTlsAndAUser) {
@@ -143,6 +187,16 @@ TEST(EtcdJsonTest, AWatchTellsOfChangesAndOfItsEnd) {
   EXPECT_FALSE(line->ended);
   EXPECT_TRUE(watch_line_from(R"({"result":{"canceled":true,"compact_revision":"3"}})")->ended);
   EXPECT_EQ(watch_line_from(R"({"error":{"message":"gone"}})")->ended, "gone");
+}
+
+TEST(EtcdJsonTest, AnErrorIsOneLineAndNoLongerThanAMessageCanBear) {
+  EXPECT_EQ(error_from(R"({"error":"a\nb\u001b[1m"})"), "a?b?[1m");
+  EXPECT_EQ(error_from(R"({"message":")" + std::string(5000, 'x') + "\"}").size(), kMaxError);
+  EXPECT_EQ(error_from("<html>\n"), "<html>?");
+  EXPECT_TRUE(is_error_of_etcd(R"({"error":{"message":"gone"}})"));
+  for (const char* other : {"", "[]", "<html>", R"({"status":404})", R"({"error":5})"}) {
+    EXPECT_FALSE(is_error_of_etcd(other)) << other;
+  }
 }
 
 TEST(EtcdJsonTest, WhatIsNoneOfEtcdsIsAnErrorAndNothingElse) {
