@@ -657,14 +657,15 @@ std::string help_text() {
       "usage: distrun [options] SCRIPT [arguments of the script]\n"
       "       distrun --hosts HOST[:N],... [options] SCRIPT [arguments of the script]\n"
       "       distrun status --rdzv-endpoint HOST[:PORT] [--job ID] [--json] [--watch]\n"
+      "       distrun flight [FOLDER|FILE ...] [--last N] [--trace FILE]\n"
       "       distrun submit [options of submit] -- SCRIPT [arguments of the script]\n\n"
       "Starts SCRIPT as a group of workers, watches them, starts them again when one fails, and\n"
       "says which one failed first and why.  SCRIPT is a Python script, a module (-m) or a\n"
       "program.  Options end at SCRIPT.  Every one of torchrun's options can also be given as\n"
       "PET_<NAME> in the environment, except where (no variable) is noted.  status shows what the\n"
-      "coordinator of jobs over several nodes knows; submit runs SCRIPT on nodes of a SLURM "
-      "cluster\n"
-      "(distrun submit --help); a script of such a name is run as ./status.\n";
+      "coordinator of jobs over several nodes knows; flight shows in which operation each rank of a\n"
+      "job is or was; submit runs SCRIPT on nodes of a SLURM cluster.  Each has its --help; a script\n"
+      "of such a name is run as ./status.\n";
   constexpr std::size_t kColumn = 34;
   constexpr std::size_t kWidth = 96;
   std::string_view group;

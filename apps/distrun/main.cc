@@ -2,6 +2,7 @@
 #include "agent/process/spawn.h"
 #include "launcher/environment.h"
 #include "launcher/exit_code.h"
+#include "launcher/flight.h"
 #include "launcher/hosts/hosts_launcher.h"
 #include "launcher/hosts/remote_command.h"
 #include "launcher/hosts/starting_side.h"
@@ -78,6 +79,9 @@ int real_main(int argc, char** argv) {
   const std::vector<std::string_view> arguments(argv + (argc > 0), argv + argc);
   if (!arguments.empty() && arguments.front() == "status") {
     return run_status(std::span(arguments).subspan(1), environment);
+  }
+  if (!arguments.empty() && arguments.front() == "flight") {
+    return run_flight(std::span(arguments).subspan(1));
   }
   if (!arguments.empty() && arguments.front() == "submit") {
     return run_submit(std::span(arguments).subspan(1), environment);

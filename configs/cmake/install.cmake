@@ -43,6 +43,7 @@ foreach(program distrun distrund)
 endforeach()
 
 install(FILES ${PROJECT_SOURCE_DIR}/docs/man/distrun.1 ${PROJECT_SOURCE_DIR}/docs/man/distrun-submit.1
+  ${PROJECT_SOURCE_DIR}/docs/man/distrun-flight.1
   ${PROJECT_SOURCE_DIR}/docs/man/distrund.1
   DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT launcher)
 install(FILES ${PROJECT_SOURCE_DIR}/configs/completions/distrun.bash

@@ -60,6 +60,15 @@ _distrun() {
     COMPREPLY=($(compgen -W '--rdzv-endpoint --job --json --watch --help' -- "${current//_/-}"))
     return
   fi
+  if [[ ${COMP_WORDS[1]} == flight && $COMP_CWORD -gt 1 ]]; then
+    if [[ $current == -* ]]; then
+      COMPREPLY=($(compgen -W '--last --trace --help' -- "$current"))
+    else
+      COMPREPLY=($(compgen -f -- "$current"))
+      compopt -o filenames 2>/dev/null
+    fi
+    return
+  fi
   if [[ ${COMP_WORDS[1]} == submit && $COMP_CWORD -gt 1 ]]; then
     if [[ $current == -* ]]; then
       COMPREPLY=($(compgen -W '--nodes --min-nodes --spares --nproc-per-node --cpus-per-node --gpus-per-node

@@ -7,6 +7,11 @@ complete -c distrun -n '__fish_seen_subcommand_from status' -l job -x -d 'this j
 complete -c distrun -n '__fish_seen_subcommand_from status' -l json -d 'one line of JSON'
 complete -c distrun -n '__fish_seen_subcommand_from status' -l watch -d 'again every second'
 
+# distrun flight
+complete -c distrun -n __fish_is_first_arg -a flight -d 'where the ranks of a job are'
+complete -c distrun -n '__fish_seen_subcommand_from flight' -l last -x -d 'operations of each rank'
+complete -c distrun -n '__fish_seen_subcommand_from flight' -l trace -r -d 'also write a trace for Perfetto'
+
 # distrun submit
 complete -c distrun -n __fish_is_first_arg -a submit -d 'a job on nodes of a SLURM cluster'
 complete -c distrun -n '__fish_seen_subcommand_from submit' -l nodes -x -d 'nodes that work'
