@@ -1,0 +1,327 @@
+#include "runtime/worker/shm/runner.h"
+
+#include "runtime/base/check.h"
+#include "runtime/worker/reduction.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace distrun::shm {
+namespace {
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0 && to != from) std::memmove(to, from, bytes);
+}
+
+std::size_t bytes_of(const Call& call) {
+  return call.count * size_of(call.dtype);
+}
+
+}  // namespace
+
+Tuning tuning_for(const Layout& layout, Placement placement) {
+  constexpr std::size_t kKiB = 1024;
+  Tuning tuning;
+  tuning.flat_bytes = 16 * kKiB;
+  tuning.chunk_bytes = placement == Placement::crowded ? layout.data_bytes : 256 * kKiB;
+  tuning.chunk_bytes = std::min(tuning.chunk_bytes, layout.data_bytes);
+  return tuning;
+}
+
+Runner::Runner(Membership membership, const Tuning& tuning)
+    : ranks_(std::move(membership)),
+      tuning_(tuning),
+      rank_(ranks_.rank()),
+      size_(ranks_.size()),
+      inputs_(static_cast<std::size_t>(size_)),
+      block_(static_cast<std::size_t>(size_)) {
+  DISTRUN_CHECK(tuning_.flat_bytes <= ranks_.data_bytes());
+  DISTRUN_CHECK(tuning_.chunk_bytes <= ranks_.data_bytes());
+}
+
+void Runner::run(const Call& call, TimePoint deadline) {
+  try {
+    dispatch(call, deadline);
+  } catch (const PeerLost& lost) {
+    ranks_.leave(Leave::lost, lost.peer);
+    throw;
+  } catch (const PeersLate& late) {
+    ranks_.leave_late(late.peers);
+    throw;
+  } catch (const CallsDiffer&) {
+    ranks_.leave(Leave::differs);
+    throw;
+  } catch (...) {
+    ranks_.leave(Leave::closed);
+    throw;
+  }
+}
+
+void Runner::dispatch(const Call& call, TimePoint deadline) {
+  begin(call);
+  switch (call.op) {
+    case OpType::barrier:
+      return barrier(deadline);
+    case OpType::broadcast:
+      return broadcast(call, deadline);
+    case OpType::all_reduce:
+    case OpType::reduce:
+      return bytes_of(call) <= tuning_.flat_bytes ? reduce_flat(call, deadline)
+                                                  : reduce_shares(call, deadline);
+    case OpType::all_gather:
+    case OpType::gather:
+      return gather(call, deadline);
+    case OpType::scatter:
+      return scatter(call, deadline);
+    case OpType::reduce_scatter:
+      return reduce_scatter(call, deadline);
+    case OpType::all_to_all:
+      return all_to_all(call, deadline);
+    case OpType::send:
+    case OpType::recv:
+      break;
+  }
+  DISTRUN_CHECK(false);  // not a collective
+}
+
+void Runner::begin(const Call& call) {
+  ranks_.require_member();
+  Fingerprint& print = ranks_.call();
+  print = fingerprint_of(call);
+  if (print.kind == Parts::uneven) write_table(call, ranks_.table());
+}
+
+// The first round of every call: nothing of this rank's results is touched before it.
+void Runner::agree(TimePoint deadline) {
+  ranks_.publish();
+  try {
+    ranks_.await_all(deadline);
+  } catch (const PeerLost&) {
+    compare_calls(false);
+    throw;
+  } catch (const PeersLate&) {
+    compare_calls(false);
+    throw;
+  }
+  compare_calls(true);
+}
+
+void Runner::compare_calls(bool all_have_come) {
+  if (all_have_come && agreed(ranks_.calls())) return;
+  const auto found = compare(ranks_.said(), size_);
+  if (found) throw CallsDiffer(found->second == rank_ ? found->first : found->second, found->text);
+}
+
+template <class Fill, class Drain>
+void Runner::rounds(std::size_t width, std::size_t unit, TimePoint deadline, Fill fill,
+                    Drain drain) {
+  fill(0);
+  agree(deadline);
+  std::uint64_t largest = 0;
+  for (const Fingerprint* call : ranks_.calls()) largest = std::max(largest, call->largest);
+  const std::uint64_t count = pieces_in(largest, unit / width);
+  drain(0);
+  for (std::uint64_t round = 1; round < count; ++round) {
+    fill(round);
+    ranks_.publish();
+    ranks_.await_all(deadline);
+    drain(round);
+  }
+}
+
+void Runner::barrier(TimePoint deadline) {
+  agree(deadline);
+}
+
+void Runner::broadcast(const Call& call, TimePoint deadline) {
+  const std::size_t bytes = bytes_of(call);
+  const std::size_t unit = tuning_.chunk_bytes;
+  const bool is_root = rank_ == call.root;
+  rounds(
+      size_of(call.dtype), unit, deadline,
+      [&](std::uint64_t round) {
+        const Extent piece = piece_of(bytes, unit, round);
+        if (is_root) copy_bytes(ranks_.data(), call.in + piece.at, piece.size);
+      },
+      [&](std::uint64_t round) {
+        const Extent piece = piece_of(bytes, unit, round);
+        const std::byte* from = is_root ? call.in + piece.at : ranks_.data(call.root);
+        copy_bytes(call.out + piece.at, from, piece.size);
+      });
+}
+
+void Runner::reduce_flat(const Call& call, TimePoint deadline) {
+  const bool in_line = bytes_of(call) <= kInlineBytes;
+  std::byte* const mine = in_line ? ranks_.inline_data() : ranks_.data();
+  prepare(call.dtype, call.reduce, call.factor, mine, call.in, call.count);
+  agree(deadline);
+  if (call.op == OpType::reduce && rank_ != call.root) return;
+  for (int peer = 0; peer < size_; ++peer)
+    inputs_[static_cast<std::size_t>(peer)] =
+        in_line ? ranks_.inline_data(peer) : ranks_.data(peer);
+  combine_all(call.dtype, call.reduce, call.out, inputs_, call.count);
+  finish(call.dtype, call.reduce, call.out, call.count, size_);
+}
+
+void Runner::combine(const Call& call, std::byte* target, std::byte* out, std::size_t count) {
+  const std::size_t width = size_of(call.dtype);
+  const std::size_t block = 8 * 1024 / width;  // stays in the first-level cache
+  for (std::size_t at = 0; at < count; at += block) {
+    const std::size_t n = std::min(block, count - at);
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      block_[i] = static_cast<const std::byte*>(inputs_[i]) + at * width;
+    combine_all(call.dtype, call.reduce, target + at * width, block_, n);
+    finish(call.dtype, call.reduce, target + at * width, n, size_);
+    if (out != nullptr) copy_bytes(out + at * width, target + at * width, n * width);
+  }
+}
+
+void Runner::reduce_shares(const Call& call, TimePoint deadline) {
+  const std::size_t width = size_of(call.dtype);
+  const std::size_t area = area_bytes(tuning_.chunk_bytes, size_);
+  const std::uint64_t chunk = area / width * static_cast<std::uint64_t>(size_);
+  const std::uint64_t chunks = pieces_in(call.count, chunk);
+  const bool wants_result = call.op == OpType::all_reduce || rank_ == call.root;
+  const bool scales = call.reduce == ReduceOp::premul_sum;
+  const auto areas = [&](int rank) { return static_cast<std::size_t>(rank) * area; };
+  // Of chunk `index`, in elements from the start of the data.
+  const auto share = [&](std::uint64_t index, int rank) {
+    const Extent whole = piece_of(call.count, chunk, index);
+    const Extent own = share_of(whole.size, width, size_, rank);
+    return Extent{whole.at + own.at, own.size};
+  };
+
+  for (std::uint64_t round = 0; round <= chunks; ++round) {
+    for (int peer = 0; round < chunks && peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      const Extent its = share(round, peer);
+      prepare(call.dtype, call.reduce, call.factor, ranks_.data() + areas(peer),
+              call.in + its.at * width, its.size);
+    }
+    if (round == 0) {
+      agree(deadline);
+    } else {
+      ranks_.publish();
+      ranks_.await_all(deadline);
+    }
+    if (round < chunks) {
+      const Extent own = share(round, rank_);
+      // Of the coming round, which carries it to the others; they have read the one before.
+      std::byte* const target = ranks_.data() + areas(rank_);
+      for (int peer = 0; peer < size_; ++peer)
+        inputs_[static_cast<std::size_t>(peer)] = ranks_.data(peer) + areas(rank_);
+      inputs_[static_cast<std::size_t>(rank_)] = call.in + own.at * width;
+      if (scales) {
+        prepare(call.dtype, call.reduce, call.factor, target, call.in + own.at * width, own.size);
+        inputs_[static_cast<std::size_t>(rank_)] = target;
+      }
+      combine(call, target, wants_result ? call.out + own.at * width : nullptr, own.size);
+    }
+    for (int step = 1; round > 0 && wants_result && step < size_; ++step) {
+      const int peer = (rank_ + step) % size_;
+      const Extent its = share(round - 1, peer);
+      copy_bytes(call.out + its.at * width, ranks_.data(peer) + areas(peer), its.size * width);
+    }
+  }
+}
+
+void Runner::gather(const Call& call, TimePoint deadline) {
+  const std::size_t width = size_of(call.dtype);
+  const std::size_t unit = tuning_.chunk_bytes;
+  const bool takes = call.op == OpType::all_gather || rank_ == call.root;
+  const bool gives = call.op == OpType::all_gather || rank_ != call.root;
+  rounds(
+      width, unit, deadline,
+      [&](std::uint64_t round) {
+        const Extent piece = piece_of(bytes_of(call), unit, round);
+        if (gives) copy_bytes(ranks_.data(), call.in + piece.at, piece.size);
+      },
+      [&](std::uint64_t round) {
+        for (int step = 0; takes && step < size_; ++step) {
+          const int peer = (rank_ + step) % size_;
+          const Part& part = call.outs[static_cast<std::size_t>(peer)];
+          const Extent piece = piece_of(part.count * width, unit, round);
+          copy_bytes(part.data + piece.at, peer == rank_ ? call.in + piece.at : ranks_.data(peer),
+                     piece.size);
+        }
+      });
+}
+
+void Runner::scatter(const Call& call, TimePoint deadline) {
+  const std::size_t width = size_of(call.dtype);
+  const std::size_t area = area_bytes(tuning_.chunk_bytes, size_);
+  rounds(
+      width, area, deadline,
+      [&](std::uint64_t round) {
+        for (int peer = 0; rank_ == call.root && peer < size_; ++peer) {
+          if (peer == rank_) continue;
+          const ConstPart& part = call.ins[static_cast<std::size_t>(peer)];
+          const Extent piece = piece_of(part.count * width, area, round);
+          copy_bytes(ranks_.data() + area * static_cast<std::size_t>(peer), part.data + piece.at,
+                     piece.size);
+        }
+      },
+      [&](std::uint64_t round) {
+        const Extent piece = piece_of(bytes_of(call), area, round);
+        const std::byte* const from =
+            rank_ == call.root ? call.ins[static_cast<std::size_t>(rank_)].data + piece.at
+                               : ranks_.data(call.root) + area * static_cast<std::size_t>(rank_);
+        copy_bytes(call.out + piece.at, from, piece.size);
+      });
+}
+
+void Runner::reduce_scatter(const Call& call, TimePoint deadline) {
+  const std::size_t width = size_of(call.dtype);
+  const std::size_t area = area_bytes(tuning_.chunk_bytes, size_);
+  const auto me = static_cast<std::size_t>(rank_);
+  rounds(
+      width, area, deadline,
+      [&](std::uint64_t round) {
+        for (std::size_t peer = 0; peer < call.ins.size(); ++peer) {
+          const Extent piece = piece_of(call.ins[peer].count, area / width, round);
+          // The own one too only if it is changed on the way.
+          if (peer == me && call.reduce != ReduceOp::premul_sum) continue;
+          prepare(call.dtype, call.reduce, call.factor, ranks_.data() + area * peer,
+                  call.ins[peer].data + piece.at * width, piece.size);
+        }
+      },
+      [&](std::uint64_t round) {
+        const Extent piece = piece_of(call.count, area / width, round);
+        for (int peer = 0; peer < size_; ++peer)
+          inputs_[static_cast<std::size_t>(peer)] = ranks_.data(peer) + area * me;
+        if (call.reduce != ReduceOp::premul_sum) inputs_[me] = call.ins[me].data + piece.at * width;
+        // By way of the own area of the coming round, which is read by nobody: `out` may be the
+        // input.
+        std::byte* const out = call.out + piece.at * width;
+        const bool in_place = inputs_[me] == out;
+        combine(call, in_place ? ranks_.data() + area * me : out, in_place ? out : nullptr,
+                piece.size);
+      });
+}
+
+void Runner::all_to_all(const Call& call, TimePoint deadline) {
+  const std::size_t width = size_of(call.dtype);
+  const std::size_t area = area_bytes(tuning_.chunk_bytes, size_);
+  const auto me = static_cast<std::size_t>(rank_);
+  rounds(
+      width, area, deadline,
+      [&](std::uint64_t round) {
+        for (std::size_t peer = 0; peer < call.ins.size(); ++peer) {
+          const Extent piece = piece_of(call.ins[peer].count * width, area, round);
+          if (peer != me)
+            copy_bytes(ranks_.data() + area * peer, call.ins[peer].data + piece.at, piece.size);
+        }
+      },
+      [&](std::uint64_t round) {
+        for (int step = 0; step < size_; ++step) {
+          const int peer = (rank_ + step) % size_;
+          const Part& part = call.outs[static_cast<std::size_t>(peer)];
+          const Extent piece = piece_of(part.count * width, area, round);
+          copy_bytes(part.data + piece.at,
+                     peer == rank_ ? call.ins[me].data + piece.at : ranks_.data(peer) + area * me,
+                     piece.size);
+        }
+      });
+}
+
+}  // namespace distrun::shm

@@ -1,0 +1,72 @@
+// Every collective, over ranks in lockstep: what each puts into its buffer in each round, and what
+// it takes out of the others'.
+//
+//   all_reduce, small   each its data ─► every rank reduces all of it, in the order of ranks
+//   all_reduce, large   by chunks: each its raw shares for others, and its finished share of the
+//                       chunk before ─► its own share of this chunk; the others' of the one before
+//   reduce              the same; only the root takes results
+//   broadcast, all_gather, gather      the writer a piece ─► who wants it copies it
+//   scatter, reduce_scatter, all_to_all      the buffer has an area for each rank
+//
+// Every result of all_reduce is the same on all ranks bit for bit: small data is reduced by the
+// same code in the same order everywhere, large data by one owner.
+#pragma once
+
+#include "runtime/worker/call.h"
+#include "runtime/worker/shm/lockstep.h"
+
+#include <cstddef>
+#include <cstdint>
+
+namespace distrun::shm {
+
+// What all ranks of a group must have alike.
+struct Tuning {
+  // Up to this many bytes every rank reduces everything.
+  std::size_t flat_bytes = 0;
+  // Of an all_reduce in one round.
+  std::size_t chunk_bytes = 0;
+  bool operator==(const Tuning&) const = default;
+};
+Tuning tuning_for(const Layout& layout, Placement placement);
+
+class Runner final : public CallRunner {
+ public:
+  Runner(Membership membership, const Tuning& tuning);
+
+  void run(const Call& call, TimePoint deadline) override;
+  void close() override { ranks_.leave(Leave::closed); }
+
+ private:
+  void dispatch(const Call& call, TimePoint deadline);
+  void begin(const Call& call);
+  void agree(TimePoint deadline);
+  void compare_calls(bool all_have_come);
+
+  void barrier(TimePoint deadline);
+  void broadcast(const Call& call, TimePoint deadline);
+  void reduce_flat(const Call& call, TimePoint deadline);
+  void reduce_shares(const Call& call, TimePoint deadline);
+  void gather(const Call& call, TimePoint deadline);  // and all_gather
+  void scatter(const Call& call, TimePoint deadline);
+  void reduce_scatter(const Call& call, TimePoint deadline);
+  void all_to_all(const Call& call, TimePoint deadline);
+
+  // Rounds until what any rank called the largest part has been moved, `unit` bytes at a time.
+  // fill(round) fills the coming round's data, drain(round) takes out of the current one's.
+  template <class Fill, class Drain>
+  void rounds(std::size_t width, std::size_t unit, TimePoint deadline, Fill fill, Drain drain);
+
+  // This rank's share of `count` elements, from all ranks' inputs, finished, into `target`, which
+  // overlaps no input, and from there to `copy` unless null.
+  void combine(const Call& call, std::byte* target, std::byte* copy, std::size_t count);
+
+  Lockstep ranks_;
+  const Tuning tuning_;
+  const int rank_;
+  const int size_;
+  std::vector<const void*> inputs_;  // by rank
+  std::vector<const void*> block_;   // the same, at one block
+};
+
+}  // namespace distrun::shm
