@@ -181,8 +181,15 @@ std::optional<std::string> etcds_error(std::string_view body) {
   return std::nullopt;
 }
 
+// As it may stand in a message.
+std::string plain(std::string_view text) {
+  std::string line;
+  for (const char byte : text.substr(0, kMaxError)) line += byte >= ' ' && byte <= '~' ? byte : '?';
+  return line;
+}
+
 Error not_etcd(const std::string& what) {
-  return Error{Errc::protocol, "its answer is none of etcd's v3 gateway: " + what};
+  return Error{Errc::protocol, "its answer is none of etcd's v3 gateway: " + plain(what)};
 }
 
 }  // namespace
@@ -270,11 +277,8 @@ Result<WatchLine> watch_line_from(std::string_view text) try {
 
 std::string error_from(std::string_view body) {
   const auto own = etcds_error(body);
-  const std::string said = own ? *own : std::string(body.substr(0, 60));
-  std::string plain;  // it goes into messages
-  for (const char byte : said.substr(0, kMaxError))
-    plain += byte >= ' ' && byte <= '~' ? byte : '?';
-  return plain.empty() ? "nothing" : plain;
+  const std::string said = own ? plain(*own) : plain(body.substr(0, 60));
+  return said.empty() ? "nothing" : said;
 }
 
 bool is_error_of_etcd(std::string_view body) {
