@@ -15,6 +15,9 @@ endif()
 install(TARGETS distrun_worker EXPORT distrunTargets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
   FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT runtime)
+# Apart from the others: whoever includes it has to have nlohmann_json.
+install(FILES ${PROJECT_SOURCE_DIR}/runtime/worker/include/distrun/objects.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/distrun COMPONENT runtime)
 install(EXPORT distrunTargets NAMESPACE distrun:: DESTINATION ${distrun_package_dir}
   COMPONENT runtime)
 configure_package_config_file(
