@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <numeric>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <system_error>
@@ -46,8 +47,8 @@ std::string random_name() {
 }
 
 std::vector<int> ranks_of(const Assignment& assignment, int nproc) {
-  std::vector<int> ranks;
-  for (int i = 0; i < nproc; ++i) ranks.push_back(assignment.base_rank.value + i);
+  std::vector<int> ranks(static_cast<std::size_t>(nproc));
+  std::iota(ranks.begin(), ranks.end(), assignment.base_rank.value);
   return ranks;
 }
 

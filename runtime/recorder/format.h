@@ -111,21 +111,16 @@ inline constexpr std::uint8_t kPointToPoint = 1;
 inline constexpr std::uint8_t kCountsAgree = 2;  // all ranks have to name the same count
 inline constexpr std::uint8_t kReceive = 4;      // of point to point: from the peer
 
-// An operation's number is its stamp less 1; its place is that number modulo ring_ops.
+// An operation's number is its stamp less 1; its place is that number modulo ring_ops.  Small
+// fields share words, so that there are few to write.
 struct OpEntry {
   std::uint64_t stamp_begin;  // written first
-  std::uint32_t group;        // GroupEntry::id
-  std::uint8_t op;
-  std::uint8_t reduce;
-  std::uint8_t dtype;
-  std::uint8_t flags;
-  std::uint64_t sequence;  // in its group; point to point counts by itself
+  std::uint64_t what;         // group, op, reduce, dtype, flags: pack_what()
+  std::uint64_t sequence;     // in its group; point to point counts by itself
   std::uint64_t count_in;
   std::uint64_t count_out;
-  std::int32_t peer;  // in the group: the root, or the other side; -1: none
-  std::uint32_t tag;
-  std::uint32_t timeout_ms;  // 0: not told
-  std::uint32_t thread;
+  std::uint64_t whom;       // peer, tag: two_of()
+  std::uint64_t how_long;   // timeout in ms (0: not told), thread: two_of()
   std::uint64_t call_site;  // a return address; 0: not told
   std::uint64_t created;    // ticks
   std::uint64_t started;    // 0: not yet
@@ -135,6 +130,34 @@ struct OpEntry {
   std::uint64_t stamp_end;  // written last, before the state ever changes
 };
 static_assert(sizeof(OpEntry) == 128);
+
+struct What {
+  std::uint32_t group = 0;  // GroupEntry::id; 0: none
+  std::uint8_t op = 0;
+  std::uint8_t reduce = kNoCode;
+  std::uint8_t dtype = kNoCode;
+  std::uint8_t flags = 0;
+};
+constexpr std::uint64_t pack_what(What what) {
+  return what.group | std::uint64_t{what.op} << 32 | std::uint64_t{what.reduce} << 40 |
+         std::uint64_t{what.dtype} << 48 | std::uint64_t{what.flags} << 56;
+}
+constexpr What what_of(std::uint64_t word) {
+  const auto byte = [word](unsigned shift) { return static_cast<std::uint8_t>(word >> shift); };
+  return {static_cast<std::uint32_t>(word), byte(32), byte(40), byte(48), byte(56)};
+}
+
+// Two numbers in one word: `peer` (in the group: the root, or the other side; -1: none) and the
+// tag; the timeout and the thread's id.
+constexpr std::uint64_t two_of(std::uint32_t low, std::uint32_t high) {
+  return low | std::uint64_t{high} << 32;
+}
+constexpr std::uint32_t low_of(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word);
+}
+constexpr std::uint32_t high_of(std::uint64_t word) {
+  return static_cast<std::uint32_t>(word >> 32);
+}
 
 constexpr std::size_t file_bytes(std::uint32_t ring_ops) {
   return sizeof(FileHeader) + std::size_t{kMaxGroups} * sizeof(GroupEntry) +

@@ -24,11 +24,6 @@ namespace {
 constexpr std::uint64_t kFirstPair = 20'000;  // ns
 constexpr std::uint64_t kLastPause = 1'000'000'000;
 
-std::uint32_t thread_id() {
-  static thread_local const auto id = static_cast<std::uint32_t>(::syscall(SYS_gettid));
-  return id;
-}
-
 template <std::size_t N>
 void put_text(char (&place)[N], std::string_view text) {
   const std::size_t size = std::min(text.size(), N - 1);
@@ -168,6 +163,10 @@ void OpRecorder::fill_header(const Options& options, std::uint32_t ring_ops) {
   word(header.magic).store(kMagic, std::memory_order_release);
 }
 
+std::uint32_t OpRecorder::this_thread() {
+  return static_cast<std::uint32_t>(::syscall(SYS_gettid));
+}
+
 // Whoever finds the time come writes; the others find it set forward.
 void OpRecorder::pair_clocks(std::uint64_t ticks) noexcept {
   if (clock_ == ClockKind::monotonic) {
@@ -193,44 +192,6 @@ void OpRecorder::pair_clocks(std::uint64_t ticks) noexcept {
                        : static_cast<std::uint64_t>(static_cast<double>(passed) * kLastPause /
                                                     static_cast<double>(ns));
   pair_at_.store(pair.ticks + pause, std::memory_order_relaxed);
-}
-
-OpHandle OpRecorder::write(const OpInfo& info, std::uint64_t ticks, OpState state) noexcept {
-  if (ticks >= pair_at_.load(std::memory_order_relaxed)) [[unlikely]]
-    pair_clocks(ticks);
-  const std::uint64_t number = word(header_->next_op).fetch_add(1, std::memory_order_relaxed);
-  OpEntry& op = ops_[number & mask_];
-  const std::uint64_t stamp = number + 1;
-  constexpr auto kRelaxed = std::memory_order_relaxed;
-  word(op.stamp_begin).store(stamp, kRelaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  word(op.group).store(info.group.id, kRelaxed);
-  word(op.op).store(info.op, kRelaxed);
-  word(op.reduce).store(info.reduce, kRelaxed);
-  word(op.dtype).store(info.dtype, kRelaxed);
-  word(op.flags).store(info.flags, kRelaxed);
-  word(op.sequence).store(info.sequence, kRelaxed);
-  word(op.count_in).store(info.count_in, kRelaxed);
-  word(op.count_out).store(info.count_out, kRelaxed);
-  word(op.peer).store(info.peer, kRelaxed);
-  word(op.tag).store(info.tag, kRelaxed);
-  word(op.timeout_ms).store(info.timeout_ms, kRelaxed);
-  word(op.thread).store(thread_id(), kRelaxed);
-  word(op.call_site).store(reinterpret_cast<std::uint64_t>(info.call_site), kRelaxed);
-  word(op.created).store(ticks, kRelaxed);
-  word(op.started).store(state == OpState::started ? ticks : 0, kRelaxed);
-  word(op.ended).store(0, kRelaxed);
-  word(op.state).store(state, kRelaxed);
-  word(op.stamp_end).store(stamp, std::memory_order_release);
-
-  OpHandle handle{&op, &no_progress_, stamp, info.sequence + 1};
-  if (info.group.entry != nullptr) {
-    handle.progress = (info.flags & kPointToPoint) != 0 ? &info.group.entry->point_to_point
-                                                        : &info.group.entry->collectives;
-  }
-  advance(handle.progress->scheduled, handle.next);
-  if (state == OpState::started) advance(handle.progress->started, handle.next);
-  return handle;
 }
 
 void OpRecorder::name_codes(const OpNames& names) {

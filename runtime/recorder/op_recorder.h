@@ -166,7 +166,41 @@ class OpRecorder {
     }
   }
 
-  OpHandle write(const OpInfo& info, std::uint64_t ticks, OpState state) noexcept;
+  OpHandle write(const OpInfo& info, std::uint64_t ticks, OpState state) noexcept {
+    if (ticks >= pair_at_.load(std::memory_order_relaxed)) [[unlikely]]
+      pair_clocks(ticks);
+    thread_local const std::uint32_t thread = this_thread();
+    constexpr auto kRelaxed = std::memory_order_relaxed;
+    const std::uint64_t number = word(header_->next_op).fetch_add(1, kRelaxed);
+    const std::uint64_t stamp = number + 1;
+    const bool starts = state == OpState::started;
+    OpEntry& op = ops_[number & mask_];
+    word(op.stamp_begin).store(stamp, kRelaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    const What what{info.group.id, info.op, info.reduce, info.dtype, info.flags};
+    word(op.what).store(pack_what(what), kRelaxed);
+    word(op.sequence).store(info.sequence, kRelaxed);
+    word(op.count_in).store(info.count_in, kRelaxed);
+    word(op.count_out).store(info.count_out, kRelaxed);
+    word(op.whom).store(two_of(static_cast<std::uint32_t>(info.peer), info.tag), kRelaxed);
+    word(op.how_long).store(two_of(info.timeout_ms, thread), kRelaxed);
+    word(op.call_site).store(reinterpret_cast<std::uint64_t>(info.call_site), kRelaxed);
+    word(op.created).store(ticks, kRelaxed);
+    word(op.started).store(starts ? ticks : 0, kRelaxed);
+    word(op.ended).store(0, kRelaxed);
+    word(op.state).store(state, kRelaxed);
+    word(op.stamp_end).store(stamp, std::memory_order_release);
+
+    OpHandle handle{&op, &no_progress_, stamp, info.sequence + 1};
+    if (GroupEntry* group = info.group.entry; group != nullptr) {
+      const bool pair = (info.flags & kPointToPoint) != 0;
+      handle.progress = pair ? &group->point_to_point : &group->collectives;
+    }
+    advance(handle.progress->scheduled, handle.next);
+    if (starts) advance(handle.progress->started, handle.next);
+    return handle;
+  }
+  static std::uint32_t this_thread();  // a system call, once for each thread
   void pair_clocks(std::uint64_t ticks) noexcept;
   Result<void> map(int fd, const Options& options, std::uint32_t ring_ops);
   void fill_header(const Options& options, std::uint32_t ring_ops);

@@ -31,6 +31,19 @@ def lines_of(rank, size=20_000):
     return call("line_writer", size, 777, env={"RANK": str(rank)}).stdout.splitlines(keepends=True)
 
 
+class RecordOps(unittest.TestCase):
+    def test_it_prints_one_figure_for_each_way_and_leaves_no_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = call("record_ops", 1, folder + "/ops.fr")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            names = [line.split()[0] for line in done.stdout.decode().splitlines()]
+            self.assertEqual(names, ["scheduled_started_completed", "began_completed", "not_recording", "clock"])
+            self.assertEqual(os.listdir(folder), [])
+
+    def test_a_folder_that_is_not_there_fails(self):
+        self.assertEqual(call("record_ops", 1, "/nonexistent/ops.fr").returncode, 1)
+
+
 class LineCheck(unittest.TestCase):
     def verdict(self, lines, prefix="[default%]:", streams=2, size=20_000):
         with tempfile.NamedTemporaryFile() as file:

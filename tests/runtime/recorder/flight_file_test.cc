@@ -96,13 +96,13 @@ TEST(FlightFile, AHeaderThatMakesNoSenseIsRefusedInWords) {
 TEST(FlightFile, ATornOrSenselessOperationIsLeftOut) {
   const Bytes sound = sound_file();
   const Bytes cases[] = {
-      with(sound, op_at(3), &OpEntry::stamp_begin, 12),      // torn: begun and not ended
-      with(sound, op_at(3), &OpEntry::stamp_end, 0),         // torn, in a fresh place
-      with(sound, op_at(3), &OpEntry::state, 5),             // no state
-      with(sound, op_at(3), &OpEntry::state, 0),             // no state
-      with(sound, op_at(3), &OpEntry::op, 200),              // no name
-      with(sound, op_at(3), &OpEntry::peer, -2),             // no rank
-      with(sound, op_at(3), &OpEntry::created, 1ULL << 63),  // no time
+      with(sound, op_at(3), &OpEntry::stamp_begin, 12),            // torn: begun and not ended
+      with(sound, op_at(3), &OpEntry::stamp_end, 0),               // torn, in a fresh place
+      with(sound, op_at(3), &OpEntry::state, 5),                   // no state
+      with(sound, op_at(3), &OpEntry::state, 0),                   // no state
+      with(sound, op_at(3), &OpEntry::what, pack_what({1, 200})),  // no name
+      with(sound, op_at(3), &OpEntry::whom, two_of(~1U, 0)),       // no rank: -2
+      with(sound, op_at(3), &OpEntry::created, 1ULL << 63),        // no time
       with(with(sound, op_at(3), &OpEntry::stamp_begin, 5), op_at(3), &OpEntry::stamp_end, 5),
   };
   for (const Bytes& bytes : cases) {
