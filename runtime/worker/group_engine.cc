@@ -315,10 +315,16 @@ void GroupEngine::close(Timeout timeout) {
   stop_threads();
   if (!links_.transport || was_dead) return;
   try {
-    const std::string all = "goodbye/all";
+    const std::string all = FailureBoard::kGoodbye;
     if (links_.store->add("goodbye", 1) == identity_.size) links_.store->set(all, "1");
     links_.store->wait({all},
                        std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0))));
+    if (links_.store->get(all) != "1") {
+      const auto told = board_->reported(Timeout(0));
+      throw DistBackendError("process group \"" + identity_.name + "\": closing: " +
+                                 (told ? told->text : "another rank has failed"),
+                             told ? told->peer : std::nullopt);
+    }
   } catch (const DistError&) {
     close_links();
     throw;

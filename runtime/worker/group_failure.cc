@@ -48,7 +48,11 @@ std::string FailureBoard::name_of(int rank) {
 
 GroupFailure FailureBoard::report(const GroupFailure& failure) {
   try {
-    return GroupFailure::decode(store_->compare_set(kFailure, "", failure.encode()));
+    const auto counts =
+        GroupFailure::decode(store_->compare_set(kFailure, "", failure.encode()));
+    // Who has said goodbye waits for nobody any more.
+    store_->set(kGoodbye, "0");
+    return counts;
   } catch (const DistError& error) {
     GroupFailure own = failure;
     own.text += std::string("; the other ranks could not be told: ") + error.what();

@@ -39,7 +39,10 @@ class FailureBoard {
   void set_waiting(std::uint64_t sequence, const std::vector<int>& ranks);
   std::vector<int> waiting(std::uint64_t sequence);
 
-  // Where every rank says who it is, and says goodbye.
+  // Set once every rank has said goodbye ("1"), or the group has failed ("0").
+  static constexpr const char* kGoodbye = "goodbye/all";
+
+  // Where every rank says who it is.
   static std::string member_key(int rank) { return "member/" + std::to_string(rank); }
 
  private:

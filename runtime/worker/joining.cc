@@ -4,6 +4,7 @@
 #include "runtime/worker/environment.h"
 #include "runtime/worker/init_method.h"
 #include "runtime/worker/process_group.h"
+#include "runtime/worker/shm/shared_memory.h"
 #ifdef DISTRUN_HAS_GLOO
 #include "runtime/worker/gloo/gloo_transport.h"
 #endif
@@ -91,6 +92,8 @@ GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& 
   links.store = std::make_shared<PrefixStore>(place.path + "/" + me.name, place.store->clone());
   meet(*links.store, me, deadline);
   links.transport = connect(*links.store, me, place.local_address, deadline);
+  PrefixStore memory("memory", links.store->clone());
+  links.runner = connect_shared_memory(memory, me.rank, me.size, deadline).runner;
   // A rank that left while others still connect would look to them like a broken network.
   PrefixStore connected("connected", links.store->clone());
   meet(connected, me, deadline);

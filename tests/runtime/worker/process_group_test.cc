@@ -250,6 +250,17 @@ TEST(ProcessGroup, ClosingWithoutTheOthersTakesItsTimeoutAndNoMore) {
   });
 }
 
+TEST(ProcessGroup, ClosingAfterAnotherHasFailedSaysSoAtOnce) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto thrown = as_ranks(2, [](ProcessGroup& group) {
+    if (group.rank() == 1) throw DistError(ErrorKind::store, "x");
+    group.close();
+  });
+  EXPECT_THAT(thrown[0], HasSubstr("closing: rank 1 (pid "));
+  EXPECT_THAT(thrown[0], HasSubstr("left the group: an exception ended its work"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 4s);
+}
+
 TEST(ProcessGroup, RanksThatDoNotJoinAreNamed) {
   const auto store = std::make_shared<HashStore>();
   try {
