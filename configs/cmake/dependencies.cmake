@@ -16,6 +16,8 @@ if(NOT DISTRUN_GLOO STREQUAL "OFF")
   endif()
 endif()
 
+include(nccl)
+
 if(DISTRUN_TESTS)
   find_package(GTest REQUIRED)
 endif()
