@@ -94,7 +94,14 @@ Collectives::Collectives(Transport& transport, Waiting waiting, std::size_t smal
 }
 
 void Collectives::run(const Call& call, TimePoint deadline) {
-  if (rank_ == 0 ? lead(call, deadline) : follow(call, deadline)) return;
+  if (!agree(call, deadline)) move(call, deadline);
+}
+
+bool Collectives::agree(const Call& call, TimePoint deadline) {
+  return rank_ == 0 ? lead(call, deadline) : follow(call, deadline);
+}
+
+void Collectives::move(const Call& call, TimePoint deadline) {
   switch (call.op) {
     case OpType::broadcast:
       return broadcast_tree(call, deadline);

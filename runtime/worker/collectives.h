@@ -39,6 +39,10 @@ class Collectives final : public CallRunner {
 
   void run(const Call& call, TimePoint deadline) override;
   void close() override { transport_.close(); }
+  // The two halves of run().  True: it was small, and is done.
+  bool agree(const Call& call, TimePoint deadline);
+  // REQUIRES: all ranks have agreed on the call.
+  void move(const Call& call, TimePoint deadline);
 
  private:
   struct Piece {

@@ -1,7 +1,7 @@
 #include "runtime/worker/group_engine.h"
 
-#include "runtime/worker/collectives.h"
 #include "runtime/worker/deadline.h"
+#include "runtime/worker/two_level.h"
 
 #include <algorithm>
 #include <utility>
@@ -42,11 +42,16 @@ GroupEngine::GroupEngine(Identity identity, Links links)
   if (!links_.transport) return;
   board_.emplace(links_.store->clone(), identity_.rank, identity_.size);
   p2p_.emplace(*links_.transport);
-  if (links_.runner) return;
-  links_.runner = std::make_unique<Collectives>(
-      *links_.transport, [this](const Call& call, const std::vector<int>& ranks) {
-        board_->set_waiting(call.sequence, ranks);
-      });
+  flat_.emplace(*links_.transport, [this](const Call& call, const std::vector<int>& ranks) {
+    board_->set_waiting(call.sequence, ranks);
+  });
+  const auto& hosts = links_.host_of;
+  const bool one_host =
+      links_.host && std::all_of(hosts.begin(), hosts.end(), [](int host) { return host == 0; });
+  if (one_host)
+    runner_ = std::move(links_.host);
+  else
+    runner_ = std::make_unique<TwoLevel>(*flat_, *links_.transport, hosts, std::move(links_.host));
 }
 
 GroupEngine::~GroupEngine() {
@@ -135,11 +140,11 @@ void GroupEngine::perform(Work::State& work) {
 }
 
 std::exception_ptr GroupEngine::perform(const Call& call, Timeout timeout) {
-  if (!links_.runner) {
+  if (!runner_) {
     run_alone(call);
     return nullptr;
   }
-  return guarded(call, timeout, [&](TimePoint deadline) { links_.runner->run(call, deadline); });
+  return guarded(call, timeout, [&](TimePoint deadline) { runner_->run(call, deadline); });
 }
 
 // ---- sends and receives ------------------------------------------------------------------------
@@ -276,7 +281,7 @@ std::exception_ptr GroupEngine::fall(const GroupFailure& failure) {
 }
 
 void GroupEngine::close_links() {
-  links_.runner->close();
+  runner_->close();
   links_.transport->close();
 }
 
@@ -321,8 +326,8 @@ void GroupEngine::close(Timeout timeout) {
                        std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0))));
     if (links_.store->get(all) != "1") {
       const auto told = board_->reported(Timeout(0));
-      throw DistBackendError("process group \"" + identity_.name + "\": closing: " +
-                                 (told ? told->text : "another rank has failed"),
+      throw DistBackendError("process group \"" + identity_.name +
+                                 "\": closing: " + (told ? told->text : "another rank has failed"),
                              told ? told->peer : std::nullopt);
     }
   } catch (const DistError&) {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "runtime/worker/call.h"
+#include "runtime/worker/collectives.h"
 #include "runtime/worker/group_failure.h"
 #include "runtime/worker/lanes.h"
 #include "runtime/worker/point_to_point.h"
@@ -54,9 +55,11 @@ class GroupEngine {
   // Null in a group of one.
   struct Links {
     std::unique_ptr<Transport> transport;
-    // In place of collectives over the transport: for ranks that share memory.
-    std::unique_ptr<CallRunner> runner;
     std::shared_ptr<Store> store;
+    // Each rank's host; empty: nothing is known of hosts, or no two ranks share one.
+    std::vector<int> host_of;
+    // Of the ranks of this rank's host; null: it shares no memory with another.
+    std::unique_ptr<CallRunner> host;
   };
 
   GroupEngine(Identity identity, Links links);
@@ -97,6 +100,8 @@ class GroupEngine {
   const Identity identity_;
   Links links_;
   std::optional<FailureBoard> board_;
+  std::optional<Collectives> flat_;
+  std::unique_ptr<CallRunner> runner_;  // null in a group of one
   std::optional<PointToPoint> p2p_;
   Lanes lanes_;
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <map>
 #include <mutex>
 #include <numeric>
 #include <unistd.h>
@@ -85,6 +86,46 @@ std::unique_ptr<Transport> connect(Store& store, const GroupEngine::Identity& me
 
 }  // namespace
 
+namespace {
+
+// With the ranks that are on this rank's host, if there are any.
+void connect_host(GroupEngine::Links& links, const GroupEngine::Identity& me, TimePoint deadline) {
+  PrefixStore store("hosts", links.store->clone());
+  const std::vector<int> hosts = host_of(store, me.rank, me.size, deadline);
+  const auto on = [&](int host) {
+    std::vector<int> ranks;
+    for (int rank = 0; rank < me.size; ++rank)
+      if (hosts[static_cast<std::size_t>(rank)] == host) ranks.push_back(rank);
+    return ranks;
+  };
+  const int own = hosts[static_cast<std::size_t>(me.rank)];
+  const std::vector<int> here = on(own);
+  const auto key = [](int host) { return "shares/" + std::to_string(host); };
+  if (here.size() > 1) {
+    PrefixStore memory("memory/" + std::to_string(own), store.clone());
+    const auto place = std::find(here.begin(), here.end(), me.rank) - here.begin();
+    links.host = connect_shared_memory(memory, static_cast<int>(place),
+                                       static_cast<int>(here.size()), deadline)
+                     .runner;
+    if (me.rank == here.front()) store.set(key(own), links.host ? "1" : "0");
+  }
+  // Where it could not be had, each rank counts as a host; all ranks must count alike.
+  std::vector<std::string> told;
+  for (int host = 0; host <= *std::max_element(hosts.begin(), hosts.end()); ++host)
+    if (on(host).size() > 1) told.push_back(key(host));
+  const auto left = std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0)));
+  if (!told.empty()) store.wait(told, deadline == TimePoint::max() ? kNoTimeout : left);
+  std::map<std::pair<int, int>, int> numbers;  // of a host, or of a rank of one that does not share
+  for (int rank = 0; rank < me.size; ++rank) {
+    const int host = hosts[static_cast<std::size_t>(rank)];
+    const bool shared = on(host).size() > 1 && store.get(key(host)) == "1";
+    const auto number = static_cast<int>(numbers.size());
+    links.host_of.push_back(numbers.try_emplace({host, shared ? -1 : rank}, number).first->second);
+  }
+}
+
+}  // namespace
+
 GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& me) {
   GroupEngine::Links links;
   if (me.size == 1) return links;
@@ -92,8 +133,7 @@ GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& 
   links.store = std::make_shared<PrefixStore>(place.path + "/" + me.name, place.store->clone());
   meet(*links.store, me, deadline);
   links.transport = connect(*links.store, me, place.local_address, deadline);
-  PrefixStore memory("memory", links.store->clone());
-  links.runner = connect_shared_memory(memory, me.rank, me.size, deadline).runner;
+  connect_host(links, me, deadline);
   // A rank that left while others still connect would look to them like a broken network.
   PrefixStore connected("connected", links.store->clone());
   meet(connected, me, deadline);

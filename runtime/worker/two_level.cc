@@ -1,0 +1,146 @@
+#include "runtime/worker/two_level.h"
+
+#include "runtime/base/check.h"
+#include "runtime/worker/reduction.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace distrun {
+namespace {
+
+constexpr Channel kBetweenHosts = 1;
+
+// Of a transfer by the transport that it is a part of.
+class SubTransfer final : public Transfer {
+ public:
+  SubTransfer(std::unique_ptr<Transfer> whole, const std::vector<int>& ranks)
+      : whole_(std::move(whole)), ranks_(ranks) {}
+  bool wait(TimePoint deadline) override { return whole_->wait(deadline); }
+  int peer() const override {
+    const auto found = std::find(ranks_.begin(), ranks_.end(), whole_->peer());
+    return static_cast<int>(found - ranks_.begin());
+  }
+
+ private:
+  std::unique_ptr<Transfer> whole_;
+  const std::vector<int>& ranks_;
+};
+
+std::vector<int> named(const std::vector<int>& part, const std::vector<int>& ranks) {
+  std::vector<int> names;
+  for (const int index : part) names.push_back(ranks[static_cast<std::size_t>(index)]);
+  return names;
+}
+
+// What goes wrong in a part names ranks of that part.
+template <class Step>
+void as_whole(const std::vector<int>& ranks, Step step) {
+  try {
+    step();
+  } catch (const PeerLost& lost) {
+    if (lost.peer < 0) throw;
+    throw PeerLost(ranks[static_cast<std::size_t>(lost.peer)], lost.what());
+  } catch (const PeersLate& late) {
+    throw PeersLate(named(late.peers, ranks));
+  }
+}
+
+}  // namespace
+
+SubTransport::SubTransport(Transport& whole, std::vector<int> ranks, Channel channel)
+    : whole_(whole), ranks_(std::move(ranks)), channel_(channel) {
+  const auto own = std::find(ranks_.begin(), ranks_.end(), whole.rank());
+  DISTRUN_CHECK(own != ranks_.end());
+  rank_ = static_cast<int>(own - ranks_.begin());
+}
+
+std::unique_ptr<Transfer> SubTransport::send(int peer, std::span<const std::byte> message,
+                                             Channel channel) {
+  return std::make_unique<SubTransfer>(
+      whole_.send(ranks_[static_cast<std::size_t>(peer)], message, channel_ + channel), ranks_);
+}
+
+std::unique_ptr<Transfer> SubTransport::receive(int peer, std::span<std::byte> room,
+                                                Channel channel) {
+  return std::make_unique<SubTransfer>(
+      whole_.receive(ranks_[static_cast<std::size_t>(peer)], room, channel_ + channel), ranks_);
+}
+
+std::unique_ptr<Transfer> SubTransport::receive_any(std::span<std::byte> room, Channel channel) {
+  return std::make_unique<SubTransfer>(whole_.receive_any(room, channel_ + channel), ranks_);
+}
+
+TwoLevel::TwoLevel(Collectives& flat, Transport& transport, const std::vector<int>& host_of,
+                   std::unique_ptr<CallRunner> host)
+    : flat_(flat), size_(transport.size()), host_of_(host_of), host_(std::move(host)) {
+  const int own = host_of_[static_cast<std::size_t>(transport.rank())];
+  for (int rank = 0; rank < size_; ++rank) {
+    const int its = host_of_[static_cast<std::size_t>(rank)];
+    if (its == static_cast<int>(leaders_.size())) leaders_.push_back(rank);
+    if (its != own) continue;
+    if (rank == transport.rank()) local_rank_ = static_cast<int>(locals_.size());
+    locals_.push_back(rank);
+  }
+  if (!leads() || leaders_.size() == 1) return;
+  between_ = std::make_unique<SubTransport>(transport, leaders_, kBetweenHosts);
+  hosts_ = std::make_unique<Collectives>(*between_, [](const Call&, const std::vector<int>&) {});
+}
+
+void TwoLevel::close() {
+  if (host_) host_->close();
+  flat_.close();
+}
+
+void TwoLevel::run(const Call& call, TimePoint deadline) {
+  if (flat_.agree(call, deadline)) return;
+  if (call.op == OpType::all_reduce) return all_reduce(call, deadline);
+  if (call.op == OpType::broadcast) return broadcast(call, deadline);
+  flat_.move(call, deadline);
+}
+
+void TwoLevel::in_host(Call call, TimePoint deadline) {
+  call.sequence = steps_++;  // the same on all ranks of the host
+  as_whole(locals_, [&] { host_->run(call, deadline); });
+}
+
+void TwoLevel::among_hosts(const Call& call, TimePoint deadline) {
+  if (hosts_) as_whole(leaders_, [&] { hosts_->move(call, deadline); });
+}
+
+void TwoLevel::all_reduce(const Call& call, TimePoint deadline) {
+  Call step = call;
+  step.root = 0;
+  if (step.reduce == ReduceOp::avg) step.reduce = ReduceOp::sum;
+  if (host_) {
+    step.op = OpType::reduce;
+    in_host(step, deadline);
+  } else {
+    prepare(call.dtype, step.reduce, call.factor, call.out, call.in, call.count);
+  }
+  if (step.reduce == ReduceOp::premul_sum) step.reduce = ReduceOp::sum;  // it is done
+  if (leads()) {
+    step.op = OpType::all_reduce;
+    among_hosts(step, deadline);
+    finish(call.dtype, call.reduce, call.out, call.count, size_);
+  }
+  step.op = OpType::broadcast;
+  if (host_) in_host(step, deadline);
+}
+
+void TwoLevel::broadcast(const Call& call, TimePoint deadline) {
+  const auto host_of_root = host_of_[static_cast<std::size_t>(call.root)];
+  const bool here = std::find(locals_.begin(), locals_.end(), call.root) != locals_.end();
+  Call step = call;
+  if (here && host_) {
+    const auto root = std::find(locals_.begin(), locals_.end(), call.root);
+    step.root = static_cast<int>(root - locals_.begin());
+    in_host(step, deadline);
+  }
+  step.root = host_of_root;
+  among_hosts(step, deadline);
+  step.root = 0;
+  if (!here && host_) in_host(step, deadline);
+}
+
+}  // namespace distrun
