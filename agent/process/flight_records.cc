@@ -119,7 +119,11 @@ FlightSummary FlightRecords::close_round(const GroupVerdict& verdict, const std:
     return summary;
   }
   summary.problems = std::move(found->problems);
-  for (const auto& rank : found->ranks) files_.push_back(rank.path);
+  const std::int64_t moment = moment_of(verdict);
+  for (const auto& rank : found->ranks) {
+    files_.push_back(rank.path);
+    recorder::mark_ended(rank.path, moment);
+  }
   if (files_.empty()) return summary;
   if (!logs.empty()) {
     summary.kept = logs + "/flight";
@@ -129,8 +133,7 @@ FlightSummary FlightRecords::close_round(const GroupVerdict& verdict, const std:
     summary.kept = place_.removed ? place_.kept_stem + "_" + std::to_string(round_) : folder;
   }
   if (verdict.result == GroupResult::succeeded) return summary;
-  auto findings =
-      recorder::analyse(found->ranks, {moment_of(verdict), ranks_of(assignment_, nproc_)});
+  auto findings = recorder::analyse(found->ranks, {moment, ranks_of(assignment_, nproc_)});
   if (verdict.result == GroupResult::stopped) {
     std::erase_if(findings, [](const recorder::Finding& finding) {
       return finding.kind != recorder::FindingKind::disagree &&

@@ -404,7 +404,8 @@ std::string describe(const OpRecord& op) {
   std::string text = op.op + " #" + std::to_string(op.sequence);
   std::vector<std::string> parts;
   if (!op.dtype.empty()) {
-    parts.push_back(op.dtype + " x " + std::to_string(std::max(op.count_in, op.count_out)));
+    parts.push_back(op.dtype + " x " +
+                    std::to_string(op.count_in != 0 ? op.count_in : op.count_out));
   }
   if (!op.reduce.empty()) parts.push_back(op.reduce);
   if (op.peer >= 0) {
@@ -439,6 +440,7 @@ std::string ranks_text(std::vector<int> ranks) {
 std::int64_t last_moment(std::span<const RankRecord> ranks) {
   std::int64_t last = 0;
   for (const RankRecord& rank : ranks) {
+    last = std::max(last, rank.ended);
     for (const OpRecord& op : rank.ops) last = std::max({last, op.created, op.started, op.ended});
   }
   return last;

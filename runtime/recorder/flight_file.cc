@@ -94,8 +94,8 @@ std::optional<Error> problem_of(const FileHeader& header, std::size_t size) {
     return damaged("a clock that is not known");
   }
   constexpr std::uint64_t kCenturies = std::uint64_t{1} << 62;
-  if (header.wall_ns > kCenturies || header.opened.monotonic_ns > kCenturies ||
-      !TickClock(header).makes_sense()) {
+  if (header.wall_ns > kCenturies || header.ended_ns > kCenturies ||
+      header.opened.monotonic_ns > kCenturies || !TickClock(header).makes_sense()) {
     return damaged("its times make no sense");
   }
   return std::nullopt;
@@ -169,6 +169,7 @@ class Decoder {
     record_.image_end = header_.image_end;
     record_.wall_offset = static_cast<std::int64_t>(header_.wall_ns) -
                           static_cast<std::int64_t>(header_.opened.monotonic_ns);
+    record_.ended = static_cast<std::int64_t>(header_.ended_ns);
     record_.recorded = header_.next_op;
     std::size_t at = sizeof(FileHeader);
     for (std::uint32_t i = 0; i < kMaxGroups; ++i, at += sizeof(GroupEntry)) {
@@ -302,6 +303,15 @@ Result<RankRecord> read_flight_file(const std::string& path) {
   if (!record) return Error{record.error().code, path + ": " + record.error().detail};
   record->path = path;
   return record;
+}
+
+bool mark_ended(const std::string& path, std::int64_t monotonic_ns) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY | O_NOFOLLOW);
+  if (fd < 0) return false;
+  const auto value = static_cast<std::uint64_t>(monotonic_ns);
+  const ssize_t written = ::pwrite(fd, &value, sizeof value, offsetof(FileHeader, ended_ns));
+  ::close(fd);
+  return written == static_cast<ssize_t>(sizeof value);
 }
 
 Result<FolderRecords> read_flight_folder(const std::string& folder) {

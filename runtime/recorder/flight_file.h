@@ -65,8 +65,9 @@ struct RankRecord {
   std::uint64_t image = 0;
   std::uint64_t image_end = 0;
   std::int64_t wall_offset = 0;  // CLOCK_REALTIME less CLOCK_MONOTONIC, when the file was opened
-  std::uint64_t recorded = 0;    // operations in all, those included that were overwritten
-  std::size_t left_out = 0;      // torn or senseless
+  std::int64_t ended = 0;  // when its worker was seen dead, or the first of its round; 0: not told
+  std::uint64_t recorded = 0;  // operations in all, those included that were overwritten
+  std::size_t left_out = 0;    // torn or senseless
   std::vector<GroupRecord> groups;
   std::vector<OpRecord> ops;  // in order of their numbers
 
@@ -76,6 +77,10 @@ struct RankRecord {
 inline constexpr std::size_t kMaxFiles = 4096;  // that are read together
 
 Result<RankRecord> read_flight_file(const std::string& path);
+
+// Writes into the record of a dead worker when that was, so that later readers know how long it had
+// waited.  False: it could not be written.
+bool mark_ended(const std::string& path, std::int64_t monotonic_ns);
 
 // The rank_*.fr of a folder, in the order of ranks.  `problems`: a sentence for each that could not
 // be read.  An Error: the folder could not.

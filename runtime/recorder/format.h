@@ -63,7 +63,9 @@ struct FileHeader {
   char op_names[kMaxOpNames][24];
   char reduce_names[kMaxReduceNames][16];
   char dtype_names[kMaxDTypeNames][16];
-  char reserved[5168];
+  // By whoever saw the writer's end, later (mark_ended()): CLOCK_MONOTONIC; 0: nobody did.
+  std::uint64_t ended_ns;
+  char reserved[5160];
   // On a line of its own: every operation takes a number here.
   alignas(64) std::uint64_t next_op;
   char reserved_end[56];

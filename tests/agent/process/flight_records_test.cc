@@ -1,12 +1,14 @@
 // What the agent makes of its workers' flight records, and what it leaves behind.
 #include "agent/process/flight_records.h"
 
+#include "runtime/recorder/flight_file.h"
 #include "runtime/recorder/op_recorder.h"
 #include "tests/support/run_program.h"
 
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <filesystem>
 #include <numeric>
 #include <sys/stat.h>
@@ -94,6 +96,22 @@ TEST(FlightRecords, AFailedRoundSaysWhoWasMissingAndIsKeptInTheTemporaryFolder) 
   records.finish(true);
   EXPECT_TRUE(fs::exists(summary.kept + "/rank_1.fr"));
   EXPECT_FALSE(fs::exists(place.folder));
+}
+
+// Who reads them later is to see how long it had waited then.
+TEST(FlightRecords, WhatIsKeptKnowsWhenTheRoundEnded) {
+  TempFolder folder;
+  FlightRecords records(flight_place(spec_in(folder.path())));
+  record(records.open_round(of_three(), 3));
+  GroupVerdict verdict = verdict_of(GroupResult::failed);
+  Ending first;
+  first.at = Clock::now() + std::chrono::seconds(-1);
+  verdict.ends = {first};
+  const FlightSummary summary = records.close_round(verdict, folder.path());
+  records.finish(false);
+  const auto kept = recorder::read_flight_file(summary.kept + "/rank_0.fr");
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->ended, first.at.time_since_epoch().count());
 }
 
 TEST(FlightRecords, AFailureThatIsNotReportedLeavesNothing) {
