@@ -13,9 +13,7 @@ std::size_t whole(std::size_t bytes, std::size_t unit) {
 // ranks have in flight stays in the caches.
 std::size_t data_bytes_for(int ranks) {
   constexpr std::size_t kKiB = 1024;
-  if (ranks <= 4) return 1024 * kKiB;
-  if (ranks <= 16) return 512 * kKiB;
-  return 256 * kKiB;
+  return ranks <= 8 ? 512 * kKiB : 256 * kKiB;
 }
 
 }  // namespace

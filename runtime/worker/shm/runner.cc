@@ -21,10 +21,11 @@ std::size_t bytes_of(const Call& call) {
 
 Tuning tuning_for(const Layout& layout, Placement placement) {
   constexpr std::size_t kKiB = 1024;
+  // Where ranks share CPUs a synchronisation costs more than some data.
+  const bool crowded = placement == Placement::crowded;
   Tuning tuning;
-  tuning.flat_bytes = 16 * kKiB;
-  tuning.chunk_bytes = placement == Placement::crowded ? layout.data_bytes : 256 * kKiB;
-  tuning.chunk_bytes = std::min(tuning.chunk_bytes, layout.data_bytes);
+  tuning.flat_bytes = crowded ? 16 * kKiB : 4 * kKiB;
+  tuning.chunk_bytes = layout.data_bytes;
   return tuning;
 }
 
