@@ -48,6 +48,9 @@ Result<std::unique_ptr<Daemon>> Daemon::start(boost::asio::io_context& io, const
   if (!replicated && !options.advertise.empty()) {
     return Error{Errc::invalid_argument, "--advertise: only with --state etcd://…"};
   }
+  if (!replicated && options.etcd_ttl != Options{}.etcd_ttl) {
+    return Error{Errc::invalid_argument, "--etcd-ttl: only with --state etcd://…"};
+  }
   etcd::ReplicaOptions replica;
   if (replicated) {
     auto cluster = etcd_of(options);
