@@ -127,7 +127,7 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
       done(std::move(why));
     };
     line->stream(
-        {std::string(kWatchPath), watch_body(key, from), token_}, limits_.one_try * 2,
+        {std::string(kWatchPath), watch_body(key, from), token_}, {limits_.one_try * 2},
         [over, weak = weak_from_this(), line_of = std::weak_ptr(line),
          hear = std::move(changed)](std::string_view text) {
           const auto read = watch_line_from(text);
@@ -196,7 +196,7 @@ class Client::Impl : public std::enable_shared_from_this<Impl> {
     post.path = login ? std::string(kLoginPath) : call->path;
     post.body = login ? login_body(user_, password_) : call->body;
     post.token = token_;
-    line->post(post, std::min<Duration>(left, login ? limits_.login : limits_.one_try),
+    line->post(post, {login ? limits_.login : limits_.one_try, call->deadline},
                [weak = weak_from_this(), call, at, login,
                 line_of = std::weak_ptr(line)](const HttpLine::Reply& reply) {
                  const auto self = weak.lock();

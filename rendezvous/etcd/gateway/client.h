@@ -4,7 +4,8 @@
 //                  \--answered--> done                         (until `within` has passed)
 //
 // A connection is kept for the next request.  A try has its own limit, so a member that hangs costs
-// half a second.  After all members failed in a row there is a short pause.
+// half a second, to connect or then to answer.  After all members failed in a row there is a short
+// pause.
 //
 // With a user, a request without a token asks for one first.  Tokens end: of old age, or when users
 // change.  What is answered with that is asked once more, with a new one.

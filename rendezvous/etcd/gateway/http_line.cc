@@ -3,6 +3,7 @@
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/error.hpp>
 
+#include <algorithm>
 #include <utility>
 
 namespace distrun::rendezvous::etcd {
@@ -35,16 +36,16 @@ HttpLine::HttpLine(asio::io_context& io, io::Resolver& resolver, std::shared_ptr
       tls_(std::move(tls)),
       max_bytes_(max_bytes) {}
 
-void HttpLine::post(const Post& post, Duration within, std::function<void(Reply reply)> done) {
+void HttpLine::post(const Post& post, Limits limits, std::function<void(Reply reply)> done) {
   line_ = nullptr;
-  begin(post, within, std::move(done));
+  begin(post, limits, std::move(done));
 }
 
-void HttpLine::stream(const Post& post, Duration within,
+void HttpLine::stream(const Post& post, Limits limits,
                       std::function<void(std::string_view line)> line,
                       std::function<void(Reply reply)> done) {
   line_ = std::move(line);
-  begin(post, within, std::move(done));
+  begin(post, limits, std::move(done));
 }
 
 void HttpLine::close() {
@@ -55,25 +56,30 @@ void HttpLine::close() {
   if (link_) link_->close();
 }
 
-void HttpLine::begin(const Post& post, Duration within, std::function<void(Reply reply)> done) {
+void HttpLine::begin(const Post& post, Limits limits, std::function<void(Reply reply)> done) {
   ++turn_;
   done_ = std::move(done);
   request_ = head_and_body(post, to_->endpoint);
-  timer_.expires_after(within);
-  timer_.async_wait([weak = weak_from_this(), turn = turn_](const error_code& ec) {
-    const auto self = weak.lock();
-    if (ec || !self || turn != self->turn_) return;
-    self->fail({.why = "no answer in time"}, false);
-  });
+  wait(limits);
   if (link_ && link_->is_open()) {
     used_ = true;
     return write();
   }
   link_ = std::make_shared<Link>(io_, resolver_, to_, tls_);
-  link_->connect([self = shared_from_this(), turn = turn_](const auto& trouble) {
+  link_->connect([self = shared_from_this(), turn = turn_, limits](const auto& trouble) {
     if (turn != self->turn_) return;
     if (trouble) return self->fail(*trouble);
+    self->wait(limits);
     self->write();
+  });
+}
+
+void HttpLine::wait(const Limits& limits) {
+  timer_.expires_at(std::min(Clock::now() + limits.within, limits.by));
+  timer_.async_wait([weak = weak_from_this(), turn = turn_](const error_code& ec) {
+    const auto self = weak.lock();
+    if (ec || !self || turn != self->turn_) return;
+    self->fail({.why = "no answer in time"}, false);
   });
 }
 

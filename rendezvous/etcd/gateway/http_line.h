@@ -42,17 +42,22 @@ class HttpLine : public std::enable_shared_from_this<HttpLine> {
   bool used() const { return used_; }
   bool usable() const { return link_ && link_->is_open() && keep_; }
 
+  struct Limits {
+    Duration within{};                // for the answer, and as much to connect if need be;
+    TimePoint by = TimePoint::max();  // for both
+  };
   // `done` is called once, unless close() comes first; never from within.
-  void post(const Post& post, Duration within, std::function<void(Reply reply)> done);
-  // The same, for an answer without an end: `line` for each of its lines, then `done`.  `within` is
-  // the limit up to the first line.  `line` may call close().
-  void stream(const Post& post, Duration within, std::function<void(std::string_view line)> line,
+  void post(const Post& post, Limits limits, std::function<void(Reply reply)> done);
+  // The same, for an answer without an end: `line` for each of its lines, then `done`.  The limits
+  // are up to the first line.  `line` may call close().
+  void stream(const Post& post, Limits limits, std::function<void(std::string_view line)> line,
               std::function<void(Reply reply)> done);
   void close();
 
  private:
   using Parser = boost::beast::http::response_parser<boost::beast::http::string_body>;
-  void begin(const Post& post, Duration within, std::function<void(Reply reply)> done);
+  void begin(const Post& post, Limits limits, std::function<void(Reply reply)> done);
+  void wait(const Limits& limits);
   void write();
   void read();
   void take(std::string_view bytes);
