@@ -24,11 +24,15 @@ endif()
 
 # distrun_cluster_test(SUITE FILE SECONDS [LABEL label]): each case of test_FILE.py is the test SUITE.FILE.CASE,
 # which may take that long. They mostly wait, but eight programs that start at once need what CPUs there are:
-# one at a time.
+# at most two at a time, one of each half.
 function(distrun_cluster_test suite file seconds)
   cmake_parse_arguments(arg "" "LABEL" "" ${ARGN})
   if(NOT arg_LABEL)
     set(arg_LABEL ${suite})
+  endif()
+  set(half first)
+  if(suite MATCHES "slurm|ssh|kubernetes")
+    set(half second)
   endif()
   set(script ${CMAKE_CURRENT_SOURCE_DIR}/test_${file}.py)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script})
@@ -41,7 +45,7 @@ function(distrun_cluster_test suite file seconds)
       set(name ${suite}.${file}.${case})
       add_test(NAME ${name} COMMAND ${DISTRUN_CLUSTER_PYTHON} -B ${script} ${class}.test_${case})
       set_tests_properties(${name} PROPERTIES LABELS "e2e;${arg_LABEL}" SKIP_RETURN_CODE 77 TIMEOUT ${seconds}
-        RESOURCE_LOCK cluster
+        RESOURCE_LOCK cluster_${half}
         ENVIRONMENT "DISTRUN_BIN=${PROJECT_BINARY_DIR}/bin;DISTRUN_CLUSTER_BIN=${PROJECT_BINARY_DIR}/cluster")
     endif()
   endforeach()
