@@ -128,9 +128,11 @@ Communicator::Outcome Communicator::enqueue(const Calls& calls, TimePoint deadli
 }
 
 Communicator::Outcome Communicator::derive(
-    const std::function<NcclResult(Comm comm, Comm* child)>& call, Comm* child,
-    TimePoint deadline) {
-  return run(Step::derive, deadline, [&] { return call(comm_, child); });
+    const std::function<NcclResult(Comm comm, Comm* place)>& call, TimePoint deadline) {
+  return run(Step::derive, deadline, [&] {
+    child_ = nullptr;
+    return call(comm_, &child_);
+  });
 }
 
 Communicator::Outcome Communicator::close(TimePoint deadline) {

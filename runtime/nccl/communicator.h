@@ -37,9 +37,10 @@ class Communicator {
   // One that split or shrink made: waits until it is connected.
   Outcome adopt(Comm comm, TimePoint deadline);
   Outcome enqueue(const Calls& calls, TimePoint deadline);
-  // Makes `child` (null: this rank is not part of it) from this one.
-  Outcome derive(const std::function<NcclResult(Comm comm, Comm* child)>& call, Comm* child,
-                 TimePoint deadline);
+  // Makes another one from this one, and stores it in `place`, which is this object's own: NCCL may
+  // do so long after the call.  child(): the result; null if this rank is not part of it.
+  Outcome derive(const std::function<NcclResult(Comm comm, Comm* place)>& call, TimePoint deadline);
+  Comm child() const { return child_; }
   Outcome close(TimePoint deadline);
   // A call that concerns this process only, and is done when it returns.  Refused unless ready.
   Outcome local(const Calls& call);
@@ -61,9 +62,10 @@ class Communicator {
   const Api& api_;
   mutable std::mutex mutex_;
   std::condition_variable returned_;
-  Life life_;            // guarded by mutex_
-  int calls_ = 0;        // into NCCL, under way; guarded by mutex_
-  Comm comm_ = nullptr;  // set in join or adopt
+  Life life_;             // guarded by mutex_
+  int calls_ = 0;         // into NCCL, under way; guarded by mutex_
+  Comm comm_ = nullptr;   // set in join or adopt
+  Comm child_ = nullptr;  // set in derive
 };
 
 }  // namespace distrun::nccl

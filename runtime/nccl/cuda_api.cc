@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <cuda_runtime_api.h>
+#include <mutex>
+#include <set>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -67,6 +70,14 @@ ncclRedOp_t theirs(int op) {
   return static_cast<ncclRedOp_t>(op);
 }
 
+// A copy that stays: how long NCCL keeps the pointer is not documented.
+const char* for_ever(const std::string& text) {
+  static std::mutex mutex;
+  static auto* const all = new std::set<std::string>;
+  const std::lock_guard lock(mutex);
+  return all->insert(text).first->c_str();
+}
+
 ncclConfig_t theirs(const CommConfig& config) {
   ncclConfig_t out = NCCL_CONFIG_INITIALIZER;
   out.blocking = 0;
@@ -76,13 +87,13 @@ ncclConfig_t theirs(const CommConfig& config) {
   set(out.cgaClusterSize, config.cga_cluster_size);
   set(out.minCTAs, config.min_ctas);
   set(out.maxCTAs, config.max_ctas);
-  if (!config.net_name.empty()) out.netName = config.net_name.c_str();
+  if (!config.net_name.empty()) out.netName = for_ever(config.net_name);
   set(out.splitShare, config.split_share);
 #if DISTRUN_NCCL_AT_LEAST(26)
   set(out.trafficClass, config.traffic_class);
 #endif
 #if DISTRUN_NCCL_AT_LEAST(27)
-  if (!config.comm_name.empty()) out.commName = config.comm_name.c_str();
+  if (!config.comm_name.empty()) out.commName = for_ever(config.comm_name);
 #endif
   return out;
 }

@@ -28,11 +28,12 @@ TimePoint after(TimePoint now, milliseconds timeout) {
 class OnDevice {
  public:
   OnDevice(const Api& api, int device) : api_(api) {
-    if (device < 0 || api.get_device(&before_) != CudaResult::success || before_ == device) {
-      before_ = -1;
-      if (device < 0) return;
-    }
-    result_ = before_ < 0 ? CudaResult::success : api.set_device(device);
+    int current = -1;
+    if (device < 0) return;
+    result_ = api.get_device(&current);
+    if (result_ != CudaResult::success || current == device) return;
+    result_ = api.set_device(device);
+    before_ = current;
   }
   ~OnDevice() {
     if (before_ >= 0) api_.set_device(before_);
@@ -90,8 +91,7 @@ void Group::start(const std::shared_ptr<Group>& group, const std::function<void(
   try {
     connect();
   } catch (...) {
-    Rounds::watchdog().remove(group.get());
-    Rounds::listener().remove(group.get());
+    group->leave();
     throw;
   }
 }
@@ -656,10 +656,8 @@ Comm Group::derive(const Derive& call, bool in_peace, TimePoint deadline) {
   Lane& lane = collective_lane(deadline);
   // NCCL wants nothing pending on the parent.
   if (in_peace) drain(deadline);
-  Comm child = nullptr;
-  const auto outcome = lane.comm.derive(call, &child, deadline);
-  if (outcome.ok) return child;
-  if (child) api_.abort(child);
+  const auto outcome = lane.comm.derive(call, deadline);
+  if (outcome.ok) return lane.comm.child();
   throw Failed(outcome.timed_out ? DRB_TIMEOUT : DRB_BACKEND, outcome.why);
 }
 
@@ -832,6 +830,11 @@ void Group::close(milliseconds timeout) {
   } catch (const Failed& failed) {
     error.emplace(failed);
   }
+  leave();
+  if (error) throw Failed(*error);
+}
+
+void Group::leave() {
   Rounds::watchdog().remove(this);
   Rounds::listener().remove(this);
 
@@ -856,7 +859,6 @@ void Group::close(milliseconds timeout) {
   if (undertaker.joinable()) stuck ? undertaker.detach() : undertaker.join();
   // An abort that does not come back still uses them.
   if (!stuck) release_device_things();
-  if (error) throw Failed(*error);
 }
 
 void Group::release_device_things() {

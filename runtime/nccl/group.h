@@ -159,6 +159,9 @@ class Group : public std::enable_shared_from_this<Group> {
   void give_event(Event event);  // takes mutex_
 
   void close_lanes(TimePoint deadline);
+  // Whether it is closed or has failed: nobody visits it any more, and nothing of it is left on the
+  // device.
+  void leave();
   void release_device_things();
 
   const Api& api_;

@@ -353,9 +353,11 @@ drb_backend make_backend(const Api& api) {
 }  // namespace
 
 const drb_backend* backend_over(const Api& api) {
-  DISTRUN_CHECK(!the_api || the_api == &api);
-  the_api = &api;
-  static const drb_backend backend = make_backend(api);
+  static const drb_backend backend = [&] {
+    the_api = &api;
+    return make_backend(api);
+  }();
+  DISTRUN_CHECK(the_api == &api);
   return &backend;
 }
 

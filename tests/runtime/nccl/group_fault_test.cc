@@ -241,7 +241,7 @@ TEST_F(GroupFault, ARankThatNeverConnectsIsNamed) {
     EXPECT_EQ(made.answer.status, DRB_TIMEOUT);
     EXPECT_EQ(made.answer.culprit, 1);
     expect_names(made.answer, {"on rank 0: create: connecting the ranks",
-                               "NCCL is still at it after 2", "rank 1 does not answer"});
+                               "NCCL is still at it after ", "rank 1 does not answer"});
   });
   EXPECT_EQ(calls("abort"), 1);
 }
