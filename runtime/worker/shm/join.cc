@@ -10,6 +10,7 @@
 #include <cstring>
 #include <mutex>
 #include <poll.h>
+#include <set>
 #include <system_error>
 #include <unistd.h>
 #include <utility>
@@ -318,17 +319,17 @@ Message Joining::decide() {
   welcome.kind = Kind::welcome;
   std::vector<CpuSet> cpus{usable_cpus()};
   std::string why = problem_;
-  const Id process = this_process();
-  int together = 1;
+  std::set<Id> processes{this_process()};
   for (int rank = 1; rank < size_; ++rank) {
     const Place& place = places_[static_cast<std::size_t>(rank)];
     if (why.empty()) why = text_of(place.hello);
     if (why.empty() && !place.memory) why = on_rank(rank, "it has sent no memory");
-    if (place.hello.process == process) ++together;
+    processes.insert(place.hello.process);
     cpus.push_back(cpus_of(place.hello));
   }
-  welcome.one_process = together == size_ ? 1 : 0;
-  if (why.empty() && together > 1 && together < size_)
+  welcome.one_process = processes.size() == 1 ? 1 : 0;
+  // A process that closes one of two files of its locks would lose both.
+  if (why.empty() && processes.size() > 1 && processes.size() < static_cast<std::size_t>(size_))
     why = "some ranks are threads of one process, and some are not";
   try {
     if (why.empty()) liveness_file_ = Liveness::make_file();

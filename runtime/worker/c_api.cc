@@ -1,0 +1,361 @@
+// The C interface in terms of the C++ one: checks what C cannot, and turns exceptions into codes.
+#include <distrun/distrun.h>
+#include <distrun/process_group.h>
+
+#include <cstring>
+#include <new>
+#include <utility>
+
+struct distrun_group_s {
+  std::shared_ptr<distrun::ProcessGroup> group;
+};
+struct distrun_work_s {
+  distrun::Work work;
+};
+
+namespace distrun {
+namespace {
+
+thread_local std::string last_error;
+thread_local int last_error_rank = -1;
+
+distrun_result code_of(ErrorKind kind) {
+  switch (kind) {
+    case ErrorKind::invalid_argument:
+      return DISTRUN_INVALID_ARGUMENT;
+    case ErrorKind::unsupported:
+      return DISTRUN_UNSUPPORTED;
+    case ErrorKind::store:
+    case ErrorKind::queue_empty:
+      return DISTRUN_STORE;
+    case ErrorKind::timeout:
+      return DISTRUN_TIMEOUT;
+    case ErrorKind::network:
+      return DISTRUN_NETWORK;
+    case ErrorKind::backend:
+      return DISTRUN_BACKEND;
+  }
+  return DISTRUN_INTERNAL;
+}
+
+template <class F>
+distrun_result guarded(F f) {
+  last_error_rank = -1;
+  try {
+    f();
+    last_error.clear();
+    return DISTRUN_SUCCESS;
+  } catch (const DistError& error) {
+    last_error = error.what();
+    last_error_rank = error.peer_rank().value_or(-1);
+    return code_of(error.kind());
+  } catch (const std::exception& error) {
+    last_error = error.what();
+  } catch (...) {
+    last_error = "an exception of another kind";
+  }
+  return DISTRUN_INTERNAL;
+}
+
+ProcessGroup& group_of(distrun_group group) {
+  if (group == nullptr) throw DistArgumentError("a null group");
+  return *group->group;
+}
+
+DType dtype_of_code(distrun_dtype dtype) {
+  if (dtype < 0 || dtype >= kDTypes)
+    throw DistArgumentError("an unknown dtype: " + std::to_string(dtype));
+  return static_cast<DType>(dtype);
+}
+
+ReduceOp op_of(distrun_op op) {
+  if (op < 0 || op > DISTRUN_BXOR)
+    throw DistArgumentError("an unknown reduce operation: " + std::to_string(op));
+  return static_cast<ReduceOp>(op);
+}
+static_assert(static_cast<int>(ReduceOp::bxor) == DISTRUN_BXOR);
+static_assert(static_cast<int>(DType::complex128) == DISTRUN_COMPLEX128);
+
+Timeout timeout_of(std::int64_t milliseconds) {
+  if (milliseconds < 0)
+    throw DistArgumentError("a negative timeout: " + std::to_string(milliseconds) + " ms");
+  return Timeout(milliseconds);
+}
+
+CallOptions options_of(const distrun_work* work) {
+  return {.async_op = work != nullptr};
+}
+
+void give(Work result, distrun_work* work) {
+  if (work != nullptr) *work = new distrun_work_s{std::move(result)};
+}
+
+// In place is what the C++ calls do.
+void copy(void* to, const void* from, std::size_t count, DType dtype) {
+  if (to != from && count > 0 && to != nullptr && from != nullptr)
+    std::memmove(to, from, count * size_of(dtype));
+}
+
+template <class Pointer, class View>
+std::vector<View> parts_of(Pointer* data, const std::size_t* counts, DType dtype, int size) {
+  if (counts == nullptr) throw DistArgumentError("null counts");
+  std::vector<View> parts;
+  using Byte = std::conditional_t<std::is_const_v<Pointer>, const std::byte, std::byte>;
+  auto* at = static_cast<Byte*>(data);
+  for (int rank = 0; rank < size; ++rank) {
+    parts.emplace_back(at, counts[rank], dtype);
+    if (at != nullptr) at += counts[rank] * size_of(dtype);
+  }
+  return parts;
+}
+
+distrun_result all_reduce(const void* send, void* recv, std::size_t count, distrun_dtype dtype,
+                          const std::function<Reduction()>& reduction, distrun_group group,
+                          distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    const Reduction how = reduction();
+    copy(recv, send, count, type);
+    give(g.all_reduce(Tensor(recv, count, type), how, options_of(work)), work);
+  });
+}
+
+}  // namespace
+}  // namespace distrun
+
+using namespace distrun;
+
+const char* distrun_last_error(void) {
+  return last_error.c_str();
+}
+
+int32_t distrun_last_error_rank(void) {
+  return last_error_rank;
+}
+
+// ---- groups ------------------------------------------------------------------------------------
+
+distrun_result distrun_init(const distrun_config* config, distrun_group* group) {
+  return guarded([&] {
+    if (config == nullptr || group == nullptr)
+      throw DistArgumentError("distrun_init: a null pointer");
+    if (config->size < sizeof(distrun_config))
+      throw DistArgumentError("distrun_init: a config of " + std::to_string(config->size) +
+                              " bytes; begin with DISTRUN_CONFIG_INITIALIZER");
+    *group = nullptr;
+    GroupOptions options;
+    options.rank = config->rank;
+    options.world_size = config->world_size;
+    if (config->timeout_ms != 0) options.timeout = timeout_of(config->timeout_ms);
+    if (config->init_method != nullptr) options.init_method = config->init_method;
+    if (config->name != nullptr) options.name = config->name;
+    *group = new distrun_group_s{
+        init_process_group(config->backend == nullptr ? "gloo" : config->backend, options)};
+  });
+}
+
+distrun_result distrun_new_group(distrun_group parent, const int32_t* ranks, size_t n,
+                                 int64_t timeout_ms, distrun_group* group) {
+  return guarded([&] {
+    if ((ranks == nullptr && n > 0) || group == nullptr)
+      throw DistArgumentError("distrun_new_group: a null pointer");
+    *group = nullptr;
+    SubgroupOptions options;
+    options.timeout = timeout_of(timeout_ms);
+    auto made = group_of(parent).new_group(std::span<const int>(ranks, n), options);
+    if (made) *group = new distrun_group_s{std::move(made)};
+  });
+}
+
+int32_t distrun_rank(distrun_group group) {
+  return group == nullptr ? -1 : group->group->rank();
+}
+
+int32_t distrun_size(distrun_group group) {
+  return group == nullptr ? -1 : group->group->size();
+}
+
+distrun_result distrun_close(distrun_group group, int64_t timeout_ms) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    g.close(timeout_ms == 0 ? g.timeout() : timeout_of(timeout_ms));
+  });
+}
+
+distrun_result distrun_abort(distrun_group group, const char* why) {
+  return guarded([&] { group_of(group).abort(why == nullptr ? "it was told to" : why); });
+}
+
+void distrun_free(distrun_group group) {
+  delete group;
+}
+
+// ---- collectives -------------------------------------------------------------------------------
+
+distrun_result distrun_broadcast(void* data, size_t count, distrun_dtype dtype, int32_t root,
+                                 distrun_group group, distrun_work* work) {
+  return guarded([&] {
+    const Tensor tensor(data, count, dtype_of_code(dtype));
+    give(group_of(group).broadcast(tensor, root, options_of(work)), work);
+  });
+}
+
+distrun_result distrun_all_reduce(const void* send, void* recv, size_t count, distrun_dtype dtype,
+                                  distrun_op op, distrun_group group, distrun_work* work) {
+  return all_reduce(
+      send, recv, count, dtype, [&] { return Reduction(op_of(op)); }, group, work);
+}
+
+distrun_result distrun_all_reduce_premul_sum(const void* send, void* recv, size_t count,
+                                             distrun_dtype dtype, double factor,
+                                             distrun_group group, distrun_work* work) {
+  return all_reduce(
+      send, recv, count, dtype, [&] { return Reduction::premul_sum(factor); }, group, work);
+}
+
+distrun_result distrun_reduce(const void* send, void* recv, size_t count, distrun_dtype dtype,
+                              distrun_op op, int32_t root, distrun_group group,
+                              distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    copy(recv, send, count, type);
+    // Only the root's is written to.
+    void* const data = recv != nullptr ? recv : const_cast<void*>(send);
+    give(g.reduce(Tensor(data, count, type), root, op_of(op), options_of(work)), work);
+  });
+}
+
+distrun_result distrun_all_gather(const void* send, void* recv, size_t count, distrun_dtype dtype,
+                                  distrun_group group, distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    const Tensor out(recv, count * static_cast<std::size_t>(g.size()), type);
+    give(g.all_gather_into_tensor(out, ConstTensor(send, count, type), options_of(work)), work);
+  });
+}
+
+distrun_result distrun_all_gather_v(const void* send, void* recv, const size_t* recv_counts,
+                                    distrun_dtype dtype, distrun_group group, distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    const auto outs = parts_of<void, Tensor>(recv, recv_counts, type, g.size());
+    const ConstTensor in(send, recv_counts[g.rank()], type);
+    give(g.all_gather(outs, in, options_of(work)), work);
+  });
+}
+
+distrun_result distrun_gather(const void* send, void* recv, size_t count, distrun_dtype dtype,
+                              int32_t root, distrun_group group, distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    const std::vector<std::size_t> counts(static_cast<std::size_t>(g.size()), count);
+    std::vector<Tensor> outs;
+    if (g.rank() == root) outs = parts_of<void, Tensor>(recv, counts.data(), type, g.size());
+    give(g.gather(ConstTensor(send, count, type), outs, root, options_of(work)), work);
+  });
+}
+
+distrun_result distrun_scatter(const void* send, void* recv, size_t count, distrun_dtype dtype,
+                               int32_t root, distrun_group group, distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    const std::vector<std::size_t> counts(static_cast<std::size_t>(g.size()), count);
+    std::vector<ConstTensor> ins;
+    if (g.rank() == root)
+      ins = parts_of<const void, ConstTensor>(send, counts.data(), type, g.size());
+    give(g.scatter(Tensor(recv, count, type), ins, root, options_of(work)), work);
+  });
+}
+
+distrun_result distrun_reduce_scatter(const void* send, void* recv, size_t count,
+                                      distrun_dtype dtype, distrun_op op, distrun_group group,
+                                      distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    const ConstTensor in(send, count * static_cast<std::size_t>(g.size()), type);
+    give(g.reduce_scatter_tensor(Tensor(recv, count, type), in, op_of(op), options_of(work)), work);
+  });
+}
+
+distrun_result distrun_all_to_all(const void* send, void* recv, size_t count, distrun_dtype dtype,
+                                  distrun_group group, distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    const std::size_t all = count * static_cast<std::size_t>(g.size());
+    give(g.all_to_all_single(Tensor(recv, all, type), ConstTensor(send, all, type), {}, {},
+                             options_of(work)),
+         work);
+  });
+}
+
+distrun_result distrun_all_to_all_v(const void* send, const size_t* send_counts, void* recv,
+                                    const size_t* recv_counts, distrun_dtype dtype,
+                                    distrun_group group, distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const DType type = dtype_of_code(dtype);
+    const auto outs = parts_of<void, Tensor>(recv, recv_counts, type, g.size());
+    const auto ins = parts_of<const void, ConstTensor>(send, send_counts, type, g.size());
+    give(g.all_to_all(outs, ins, options_of(work)), work);
+  });
+}
+
+distrun_result distrun_barrier(distrun_group group, distrun_work* work) {
+  return guarded([&] { give(group_of(group).barrier(options_of(work)), work); });
+}
+
+// ---- between two ranks -------------------------------------------------------------------------
+
+distrun_result distrun_send(const void* data, size_t count, distrun_dtype dtype, int32_t to,
+                            int32_t tag, distrun_group group, distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const ConstTensor tensor(data, count, dtype_of_code(dtype));
+    if (work == nullptr) return g.send(tensor, to, tag);
+    give(g.isend(tensor, to, tag), work);
+  });
+}
+
+distrun_result distrun_recv(void* data, size_t count, distrun_dtype dtype, int32_t from,
+                            int32_t tag, distrun_group group, int32_t* source, distrun_work* work) {
+  return guarded([&] {
+    ProcessGroup& g = group_of(group);
+    const Tensor tensor(data, count, dtype_of_code(dtype));
+    const auto whom = from == DISTRUN_ANY_SOURCE ? std::nullopt : std::optional<int>(from);
+    if (work != nullptr) return give(g.irecv(tensor, whom, tag), work);
+    const int sender = g.recv(tensor, whom, tag);
+    if (source != nullptr) *source = sender;
+  });
+}
+
+// ---- works -------------------------------------------------------------------------------------
+
+distrun_result distrun_work_wait(distrun_work work, int64_t timeout_ms) {
+  return guarded([&] {
+    if (work == nullptr) throw DistArgumentError("a null work");
+    timeout_ms == 0 ? work->work.wait() : work->work.wait(timeout_of(timeout_ms));
+  });
+}
+
+distrun_result distrun_work_test(distrun_work work, int32_t* done) {
+  return guarded([&] {
+    if (work == nullptr || done == nullptr) throw DistArgumentError("a null work");
+    *done = work->work.is_completed() ? 1 : 0;
+  });
+}
+
+int32_t distrun_work_source(distrun_work work) {
+  return work == nullptr ? -1 : work->work.source_rank().value_or(-1);
+}
+
+void distrun_work_free(distrun_work work) {
+  delete work;
+}
