@@ -1,7 +1,7 @@
 # distrun_warnings: linked by every target of ours.  Warnings are errors.
 add_library(distrun_warnings INTERFACE)
 target_compile_options(distrun_warnings INTERFACE
-  -Wall -Wextra -Wshadow -Wconversion -Wnon-virtual-dtor -Werror -Werror=switch)
+  -Wall -Wextra -Wshadow -Wconversion $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor> -Werror -Werror=switch)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   # At -O3, GCC 12 sees overlaps inside std::string that cannot be (its bug 105651).
   target_compile_options(distrun_warnings INTERFACE $<$<CONFIG:Release>:-Wno-restrict>)
