@@ -202,6 +202,20 @@ void OpRecorder::name_codes(const OpNames& names) {
   put_names(header_->dtype_names, names.dtypes);
 }
 
+namespace {
+
+// Word by word: who sees one of them sees the stamp before it.
+void copy_released(GroupEntry& to, const GroupEntry& from, std::size_t begin, std::size_t end) {
+  for (std::size_t at = begin; at < end; at += sizeof(std::uint64_t)) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, reinterpret_cast<const char*>(&from) + at, sizeof value);
+    auto* place = reinterpret_cast<std::uint64_t*>(reinterpret_cast<char*>(&to) + at);
+    std::atomic_ref<std::uint64_t>(*place).store(value, std::memory_order_release);
+  }
+}
+
+}  // namespace
+
 // A free one, else the one that was closed longest ago.
 GroupEntry* OpRecorder::room_for_group() {
   GroupEntry* oldest = nullptr;
@@ -247,11 +261,7 @@ GroupRef OpRecorder::add_group(const GroupInfo& group) {
   // A reader takes an entry only with both stamps alike.
   word(entry->stamp_begin).store(id, std::memory_order_relaxed);
   word(entry->stamp_end).store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_release);
-  constexpr std::size_t kBegin = offsetof(GroupEntry, id);
-  constexpr std::size_t kEnd = offsetof(GroupEntry, stamp_end);
-  std::memcpy(reinterpret_cast<char*>(entry) + kBegin,
-              reinterpret_cast<const char*>(&fresh) + kBegin, kEnd - kBegin);
+  copy_released(*entry, fresh, offsetof(GroupEntry, id), offsetof(GroupEntry, stamp_end));
   word(entry->stamp_end).store(id, std::memory_order_release);
   return {entry, id};
 }

@@ -176,20 +176,21 @@ class OpRecorder {
     const bool starts = state == OpState::started;
     OpEntry& op = ops_[number & mask_];
     word(op.stamp_begin).store(stamp, kRelaxed);
-    std::atomic_thread_fence(std::memory_order_release);
+    // Released one by one: who sees one of them sees the stamp.
+    constexpr auto kRelease = std::memory_order_release;
     const What what{info.group.id, info.op, info.reduce, info.dtype, info.flags};
-    word(op.what).store(pack_what(what), kRelaxed);
-    word(op.sequence).store(info.sequence, kRelaxed);
-    word(op.count_in).store(info.count_in, kRelaxed);
-    word(op.count_out).store(info.count_out, kRelaxed);
-    word(op.whom).store(two_of(static_cast<std::uint32_t>(info.peer), info.tag), kRelaxed);
-    word(op.how_long).store(two_of(info.timeout_ms, thread), kRelaxed);
-    word(op.call_site).store(reinterpret_cast<std::uint64_t>(info.call_site), kRelaxed);
-    word(op.created).store(ticks, kRelaxed);
-    word(op.started).store(starts ? ticks : 0, kRelaxed);
-    word(op.ended).store(0, kRelaxed);
-    word(op.state).store(state, kRelaxed);
-    word(op.stamp_end).store(stamp, std::memory_order_release);
+    word(op.what).store(pack_what(what), kRelease);
+    word(op.sequence).store(info.sequence, kRelease);
+    word(op.count_in).store(info.count_in, kRelease);
+    word(op.count_out).store(info.count_out, kRelease);
+    word(op.whom).store(two_of(static_cast<std::uint32_t>(info.peer), info.tag), kRelease);
+    word(op.how_long).store(two_of(info.timeout_ms, thread), kRelease);
+    word(op.call_site).store(reinterpret_cast<std::uint64_t>(info.call_site), kRelease);
+    word(op.created).store(ticks, kRelease);
+    word(op.started).store(starts ? ticks : 0, kRelease);
+    word(op.ended).store(0, kRelease);
+    word(op.state).store(state, kRelease);
+    word(op.stamp_end).store(stamp, kRelease);
 
     OpHandle handle{&op, &no_progress_, stamp, info.sequence + 1};
     if (GroupEntry* group = info.group.entry; group != nullptr) {
