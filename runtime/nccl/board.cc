@@ -45,8 +45,9 @@ Board::Board(const drb_store& lent, int rank, int world_size)
 
 void Board::publish_id(const std::string& lane, int root, const UniqueId& id, int version) {
   const std::lock_guard lock(mutex_);
-  store_.set(id_key(lane, root),
-             kIdMagic + std::to_string(version) + " " + std::string(id.data(), id.size()));
+  std::string value = kIdMagic + std::to_string(version) + " ";
+  value.append(id.data(), id.size());
+  store_.set(id_key(lane, root), value);
 }
 
 std::optional<UniqueId> Board::wait_id(const std::string& lane, int root, int version,

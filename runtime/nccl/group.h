@@ -21,6 +21,7 @@
 #include "runtime/nccl/schedule.h"
 #include "runtime/nccl/settings.h"
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <functional>
@@ -46,6 +47,11 @@ struct GroupOptions {
   std::chrono::milliseconds timeout{};
   Settings settings;
 };
+
+// A deadline that far away is none.
+inline TimePoint after(TimePoint now, std::chrono::milliseconds timeout) {
+  return now + std::min<std::chrono::milliseconds>(timeout, std::chrono::hours(24 * 365));
+}
 
 struct CallOptions {
   bool async = false;
@@ -190,5 +196,19 @@ class Group : public std::enable_shared_from_this<Group> {
   std::map<std::string, std::shared_ptr<Lane>> lanes_;
   std::vector<Event> spare_events_;
 };
+
+template <class F>
+auto Group::or_fail(const std::string& what, F&& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (const Failed& failed) {
+    if (!is_open()) throw;
+    fail_here({.kind = failed.status() == DRB_TIMEOUT ? FailureKind::timeout : FailureKind::backend,
+               .culprit = failed.culprit(),
+               .text = what + ": " + failed.what(),
+               .ask_others = true});
+  }
+  throw_failure();
+}
 
 }  // namespace distrun::nccl

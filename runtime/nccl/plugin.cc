@@ -327,7 +327,7 @@ drb_backend make_backend(const Api& api) {
           .devices = "cuda",
           .capabilities = can,
           .device_type = 2,
-          .default_timeout_ms = 10 * 60 * 1000,
+          .default_timeout_ms = 600'000,
           .probe = probe,
           .last_error = last_error,
           .last_error_rank = last_error_rank,

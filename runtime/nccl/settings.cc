@@ -86,12 +86,13 @@ std::string variable_of(std::string_view key) {
 }  // namespace
 
 Settings Settings::from(const Pairs& options, const char* (*environment)(const char* name)) {
-  for (const auto& [name, value] : options) {
+  for (const auto& option : options) {
+    const std::string& name = option.first;
     const bool known =
         std::any_of(keys().begin(), keys().end(), [&](const Key& key) { return name == key.name; });
     if (!known) {
       std::string all;
-      for (const Key& key : keys()) all += (all.empty() ? "" : ", ") + std::string(key.name);
+      for (const Key& key : keys()) all.append(all.empty() ? "" : ", ").append(key.name);
       throw Failed(DRB_ARGUMENT, "nccl has no option " + name + "; it has " + all);
     }
   }

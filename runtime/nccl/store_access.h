@@ -26,7 +26,7 @@ class StoreAccess {
 
   const drb_store& raw() const { return store_; }
 
-  static constexpr std::uint64_t kMaxValue = 16 * 1024;
+  static constexpr std::uint64_t kMaxValue = 16'384;
 
  private:
   [[noreturn]] void fail(const std::string& what, drb_status status) const;

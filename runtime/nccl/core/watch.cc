@@ -80,9 +80,9 @@ std::optional<Progress> Progress::decode(const std::string& bytes) {
   return Progress{*submitted, *completed, std::string(rest)};
 }
 
-void Watch::add(Watched work) {
+void Watch::add(const Watched& work) {
   DISTRUN_CHECK(works_.empty() || works_.back().id < work.id);
-  works_.push_back(std::move(work));
+  works_.push_back(work);
 }
 
 std::optional<TimePoint> Watch::next_deadline() const {
@@ -102,7 +102,7 @@ Verdict Watch::look(const Sight& sight, TimePoint now) {
     if (sight.works[i] == Seen::done) {
       verdict.done.push_back(works_[i].id);
     } else {
-      left.push_back(std::move(works_[i]));
+      left.push_back(works_[i]);
       seen.push_back(sight.works[i]);
     }
   }

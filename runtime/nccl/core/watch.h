@@ -81,7 +81,7 @@ struct Verdict {
 
 class Watch {
  public:
-  void add(Watched work);
+  void add(const Watched& work);
   const std::vector<Watched>& works() const { return works_; }
   // REQUIRES: sight.works matches works().  Forgets those it reports as done.
   Verdict look(const Sight& sight, TimePoint now);
