@@ -37,8 +37,10 @@ std::string Work::State::name() const {
   return p2p ? to_string(*p2p) : to_string(calls.front());
 }
 
-GroupEngine::GroupEngine(Identity identity, Links links)
-    : identity_(std::move(identity)), links_(std::move(links)) {
+GroupEngine::GroupEngine(Identity identity, Links links, const std::vector<int>& global_ranks)
+    : identity_(std::move(identity)),
+      log_(identity_.name, identity_.description, identity_.rank, identity_.size, global_ranks),
+      links_(std::move(links)) {
   if (!links_.transport) return;
   board_.emplace(links_.store->clone(), identity_.rank, identity_.size);
   p2p_.emplace(*links_.transport);
@@ -87,7 +89,9 @@ void GroupEngine::run(Call call, Timeout timeout) {
   number(call);
   busy_ = true;
   lock.unlock();
+  const FlightLog::Entry record = log_.began(call, timeout);
   const std::exception_ptr failure = perform(call, timeout);
+  log_.ended(record, !failure);
   lock.lock();
   busy_ = false;
   lock.unlock();
@@ -103,7 +107,10 @@ std::shared_ptr<Work::State> GroupEngine::start(std::vector<Call> calls, Timeout
   work->finish = std::move(finish);
   std::unique_lock lock(mutex_);
   admit(lock);
-  for (Call& call : calls) number(call);
+  for (Call& call : calls) {
+    number(call);
+    work->records.push_back(log_.scheduled(call, timeout));
+  }
   work->calls = std::move(calls);
   queue_.push_back(work);
   if (!thread_.joinable()) thread_ = std::thread([this] { work_off(); });
@@ -130,9 +137,12 @@ void GroupEngine::work_off() {
 
 void GroupEngine::perform(Work::State& work) {
   std::exception_ptr outcome;
-  for (const Call& call : work.calls) {
-    outcome = perform(call, work.timeout);
-    if (outcome) break;
+  for (std::size_t i = 0; i < work.calls.size(); ++i) {
+    if (!outcome) {
+      log_.started(work.records[i]);
+      outcome = perform(work.calls[i], work.timeout);
+    }
+    log_.ended(work.records[i], !outcome);
   }
   if (!outcome && work.finish) work.finish();
   work.finish = nullptr;  // with what it holds
@@ -156,7 +166,13 @@ int GroupEngine::run(const P2PCall& call, Timeout timeout) {
   }
   P2PCall mine = call;
   std::exception_ptr failure;
-  if (!lanes_.run(lane_of(call), [&] { failure = perform(mine, timeout); })) refuse(call);
+  const FlightLog::Entry record = log_.scheduled(call, timeout);
+  const bool taken = lanes_.run(lane_of(call), [&] {
+    log_.started(record);
+    failure = perform(mine, timeout);
+  });
+  log_.ended(record, taken && !failure);
+  if (!taken) refuse(call);
   if (failure) std::rethrow_exception(failure);
   return mine.peer;
 }
@@ -170,16 +186,22 @@ std::shared_ptr<Work::State> GroupEngine::start(const P2PCall& call, Timeout tim
   work->p2p = call;
   work->timeout = timeout;
   work->group = identity_.name;
-  const bool taken = lanes_.add(lane_of(call), [this, work] {
+  const FlightLog::Entry record = log_.scheduled(call, timeout);
+  const bool taken = lanes_.add(lane_of(call), [this, work, record] {
     P2PCall mine = *work->p2p;
+    log_.started(record);
     auto outcome = perform(mine, work->timeout);
+    log_.ended(record, !outcome);
     {
       const std::lock_guard lock(work->mutex);
       work->p2p->peer = mine.peer;
     }
     work->complete(std::move(outcome));
   });
-  if (!taken) refuse(call);
+  if (!taken) {
+    log_.ended(record, false);
+    refuse(call);
+  }
   return work;
 }
 

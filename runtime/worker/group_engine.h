@@ -8,6 +8,7 @@
 
 #include "runtime/worker/call.h"
 #include "runtime/worker/collectives.h"
+#include "runtime/worker/flight_log.h"
 #include "runtime/worker/group_failure.h"
 #include "runtime/worker/lanes.h"
 #include "runtime/worker/point_to_point.h"
@@ -29,6 +30,7 @@ namespace distrun {
 struct Work::State {
   std::vector<Call> calls;  // one after another; none: see p2p
   std::optional<P2PCall> p2p;
+  std::vector<FlightLog::Entry> records;  // of the calls
   Timeout timeout{};
   std::string group;
   std::function<void()> finish;  // after the calls, if all went well
@@ -62,7 +64,8 @@ class GroupEngine {
     std::unique_ptr<CallRunner> host;
   };
 
-  GroupEngine(Identity identity, Links links);
+  // `global_ranks`: of the group, in its order; for the flight record only.
+  GroupEngine(Identity identity, Links links, const std::vector<int>& global_ranks);
   ~GroupEngine();
 
   const Identity& identity() const { return identity_; }
@@ -98,6 +101,7 @@ class GroupEngine {
   void stop_threads();
 
   const Identity identity_;
+  FlightLog log_;
   Links links_;
   std::optional<FailureBoard> board_;
   std::optional<Collectives> flat_;

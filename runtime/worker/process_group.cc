@@ -23,7 +23,7 @@ ProcessGroup::Impl::Impl(std::string of_backend, const GroupEngine::Identity& id
       place(std::move(meeting_place)),
       global_ranks(std::move(ranks)),
       arguments(identity.rank, identity.size),
-      engine(identity, join(place, identity)) {}
+      engine(identity, join(place, identity), global_ranks) {}
 
 namespace {
 
