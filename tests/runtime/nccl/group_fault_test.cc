@@ -96,6 +96,24 @@ TEST_F(GroupFault, WhatWasDoneBeforeStaysDone) {
   });
 }
 
+TEST_F(GroupFault, WhatWasDoneUnseenIsDoneToo) {
+  run_ranks(1, [&](int rank) {
+    GroupSpec its = spec(rank, 1);
+    its.options.emplace_back("watchdog_ms", "60000");
+    Made made = make(its);
+    ASSERT_TRUE(made.answer.ok()) << made.answer.text;
+    Floats value{1};
+    TestWork work;
+    ASSERT_TRUE(
+        made.group.submit(Op(DRB_ALL_REDUCE).out(t(value, rank)), {.async = true}, &work).ok());
+    ASSERT_TRUE(work.wait_on(nullptr).ok());
+    ASSERT_TRUE(synchronize(nullptr));
+    made.group.abort("enough");
+    EXPECT_EQ(work.state(), DRB_WORK_DONE);
+    made.group.close();
+  });
+}
+
 // Aborting stops kernels in the middle, and the events behind them fire.
 TEST_F(GroupFault, AnAbortedOperationNeverCountsAsDone) {
   Faults::slow_abort(30ms);

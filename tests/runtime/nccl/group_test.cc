@@ -399,6 +399,25 @@ TEST_F(Group_, OperationsOnDifferentStreamsKeepTheirOrder) {
   });
 }
 
+// Rank 0's first operation waits for its stream; the second, on another, must not overtake it.
+TEST_F(Group_, AnOperationOvertakesNoEarlierOneOnAnotherStream) {
+  with_group(2, [](int rank, TestGroup& group) {
+    use_device(rank);
+    Stream slow = nullptr;
+    double_api().stream_create(&slow, false);
+    if (rank == 0) enqueue(slow, [] { std::this_thread::sleep_for(50ms); });
+    Floats one{1};
+    Floats two{1, 1};
+    ASSERT_TRUE(
+        group.submit(Op(DRB_ALL_REDUCE).out(t(one, rank)), {.async = true, .stream = slow}).ok());
+    ASSERT_TRUE(group.submit(Op(DRB_ALL_REDUCE).out(t(two, rank))).ok());
+    ASSERT_TRUE(synchronize(nullptr));
+    EXPECT_EQ(one, Floats{2});
+    EXPECT_EQ(two, (Floats{2, 2}));
+    double_api().stream_destroy(slow);
+  });
+}
+
 TEST_F(Group_, AWaitOnTheHostEndsAtItsTimeoutAndTheOperationGoesOn) {
   std::atomic<bool> waited{false};
   with_group(2, [&](int rank, TestGroup& group) {
