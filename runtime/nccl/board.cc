@@ -38,6 +38,11 @@ std::string version_text(int version) {
          std::to_string(version % 100);
 }
 
+Failed no_id(const std::string& starter, const std::string& key) {
+  return {DRB_TIMEOUT, starter + " has not published NCCL's id (key " + key +
+                           "): it has not come to its first operation, or is gone"};
+}
+
 }  // namespace
 
 Board::Board(const drb_store& lent, int rank, int world_size)
@@ -45,8 +50,8 @@ Board::Board(const drb_store& lent, int rank, int world_size)
 
 void Board::publish_id(const std::string& lane, int root, const UniqueId& id, int version) {
   const std::lock_guard lock(mutex_);
-  std::string value = kIdMagic + std::to_string(version) + " ";
-  value.append(id.data(), id.size());
+  std::string value = kIdMagic;
+  value.append(std::to_string(version)).append(" ").append(id.data(), id.size());
   store_.set(id_key(lane, root), value);
 }
 
@@ -59,8 +64,7 @@ std::optional<UniqueId> Board::wait_id(const std::string& lane, int root, int ve
     if (given_up()) return std::nullopt;
     found = wait_for(key, std::min(deadline, Clock::now() + kSlice));
     if (!found && Clock::now() >= deadline) {
-      throw Failed(DRB_TIMEOUT, starter + " has not published NCCL's id (key " + key +
-                                    "): it has not come to its first operation, or is gone");
+      throw no_id(starter, key);
     }
   }
   const std::string& value = *found;

@@ -89,10 +89,8 @@ ncclConfig_t theirs(const CommConfig& config) {
   set(out.maxCTAs, config.max_ctas);
   if (!config.net_name.empty()) out.netName = for_ever(config.net_name);
   set(out.splitShare, config.split_share);
-#if DISTRUN_NCCL_AT_LEAST(26)
-  set(out.trafficClass, config.traffic_class);
-#endif
 #if DISTRUN_NCCL_AT_LEAST(27)
+  set(out.trafficClass, config.traffic_class);
   if (!config.comm_name.empty()) out.commName = for_ever(config.comm_name);
 #endif
   return out;

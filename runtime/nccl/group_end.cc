@@ -111,6 +111,7 @@ void Group::bury() {
   {
     const std::lock_guard lock(mutex_);
     failure_ = failure;
+    lanes.reserve(lanes_.size());
     for (const auto& [key, lane] : lanes_) lanes.push_back(lane);
   }
   // All at once: a lane's last kernel may sit behind another's on one stream, and never end before
@@ -127,6 +128,7 @@ void Group::bury() {
 
   std::vector<Pending> dead;
   std::vector<std::shared_ptr<Work>> newest;
+  newest.reserve(lanes.size());
   const std::lock_guard lock(mutex_);
   for (const Pending& pending : pending_) pending.work->state_.store(Work::State::failed);
   dead.swap(pending_);

@@ -75,6 +75,12 @@ const std::vector<Key>& keys() {
   return table;
 }
 
+Failed unknown(const std::string& name) {
+  std::string all;
+  for (const Key& key : keys()) all.append(all.empty() ? "" : ", ").append(key.name);
+  return {DRB_ARGUMENT, "nccl has no option " + name + "; it has " + all};
+}
+
 std::string variable_of(std::string_view key) {
   std::string name = "DISTRUN_NCCL_";
   for (const char c : key) {
@@ -90,11 +96,7 @@ Settings Settings::from(const Pairs& options, const char* (*environment)(const c
     const std::string& name = option.first;
     const bool known =
         std::any_of(keys().begin(), keys().end(), [&](const Key& key) { return name == key.name; });
-    if (!known) {
-      std::string all;
-      for (const Key& key : keys()) all.append(all.empty() ? "" : ", ").append(key.name);
-      throw Failed(DRB_ARGUMENT, "nccl has no option " + name + "; it has " + all);
-    }
+    if (!known) throw unknown(name);
   }
   Settings settings;
   for (const Key& key : keys()) {
