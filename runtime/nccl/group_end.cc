@@ -13,9 +13,8 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long beyond the diagnosis the store may take, and how long beyond that an abort.
+// How long beyond the diagnosis the store may take.
 constexpr milliseconds kReportSlack(3000);
-constexpr milliseconds kAbortPatience(30'000);
 
 }  // namespace
 
@@ -64,9 +63,9 @@ Failed Group::error_of(const Failure& failure) const {
 
 void Group::throw_failure() {
   std::unique_lock lock(mutex_);
-  const bool over =
-      changed_.wait_for(lock, options_.settings.diagnosis + kReportSlack + kAbortPatience,
-                        [&] { return state_ != State::failing; });
+  const bool over = changed_.wait_for(
+      lock, options_.settings.diagnosis + kReportSlack + options_.settings.abort_patience,
+      [&] { return state_ != State::failing; });
   Failure failure = failure_;
   if (!over) failure.text += " (ncclCommAbort does not come back: its memory is still in use)";
   throw error_of(failure);

@@ -63,6 +63,10 @@ const std::vector<Key>& keys() {
        [](Settings& s, const Given& g) {
          s.diagnosis = Settings::Milliseconds(number(g, 0, kDay));
        }},
+      {"abort_patience_ms",
+       [](Settings& s, const Given& g) {
+         s.abort_patience = Settings::Milliseconds(number(g, 0, kDay));
+       }},
       {"cga_cluster_size",
        [](Settings& s, const Given& g) { s.comm.cga_cluster_size = number(g, 0, 8); }},
       {"min_ctas", [](Settings& s, const Given& g) { s.comm.min_ctas = number(g, 1, 1024); }},

@@ -25,6 +25,8 @@ struct Settings {
   Milliseconds store_poll{1000};  // between two looks for another rank's failure; 0: never
   Milliseconds diagnosis{2500};   // after a failure: how long to ask where the others are
 
+  Milliseconds abort_patience{30'000};  // for ncclCommAbort; then callers are released nevertheless
+
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   // Throws Failed.  `environment` gives a variable's value, or null.
   static Settings from(const Pairs& options, const char* (*environment)(const char* name));

@@ -65,6 +65,8 @@ void Work::wait_on_host(std::chrono::milliseconds timeout) {
       case State::failed:
         group_->throw_failure();
       case State::pending:
+        // Failing: throw_failure() waits for the verdict, but not for ever.
+        if (!group_->is_open() && state_.load() == State::pending) group_->throw_failure();
         break;
     }
     if (Clock::now() >= deadline) {

@@ -173,6 +173,8 @@ struct State {
   int devices = 8;
   int version = 22809;
   bool no_driver = false;
+  bool capturing = false;
+  std::latch* aborts_wait_for = nullptr;
   int newest_roots = 0;
   int next_op = 5;
   std::chrono::milliseconds slow_abort{0};
@@ -324,7 +326,7 @@ CudaResult stream_wait_event(Stream stream, Event event) {
   return CudaResult::success;
 }
 CudaResult stream_is_capturing(Stream /*stream*/, bool* capturing) {
-  *capturing = false;
+  *capturing = state().capturing;
   return CudaResult::success;
 }
 CudaResult event_create(Event* event) {
@@ -636,6 +638,7 @@ NcclResult destroy(Comm comm) {
 NcclResult abort(Comm comm) {
   NCCL_CALL("abort");
   std::this_thread::sleep_for(state().slow_abort);
+  if (std::latch* latch = state().aborts_wait_for) latch->wait();
   {
     const std::lock_guard lock(comm->mutex);
     if (comm->gone) violation("a communicator is aborted that is gone");
@@ -931,6 +934,8 @@ void reset_double() {
   s.devices = 8;
   s.version = 22809;
   s.no_driver = false;
+  s.capturing = false;
+  s.aborts_wait_for = nullptr;
   s.newest_roots = 0;
   s.slow_abort = std::chrono::milliseconds(0);
 }
@@ -946,6 +951,12 @@ void Faults::never_ready(const std::string& step, int device) {
 void Faults::asynchronous_error(int device, NcclResult result) {
   const std::lock_guard lock(state().mutex);
   state().async[device] = result;
+}
+void Faults::capturing() {
+  state().capturing = true;
+}
+void Faults::hold_aborts(std::latch& until) {
+  state().aborts_wait_for = &until;
 }
 void Faults::slow_abort(std::chrono::milliseconds time) {
   state().slow_abort = time;

@@ -16,6 +16,7 @@
 
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct Faults {
   static void never_ready(const std::string& step, int device);
   // The communicators of this device report an asynchronous error from now on.
   static void asynchronous_error(int device, NcclResult result);
+  // All streams say that they are part of a graph that is being made.
+  static void capturing();
+  // ncclCommAbort does not come back before this.
+  static void hold_aborts(std::latch& until);
   // ncclCommAbort takes this long.
   static void slow_abort(std::chrono::milliseconds time);
 };

@@ -369,6 +369,32 @@ TEST_F(GroupFault, AnEnqueueThatNeverEndsIsGivenUpAtTheDeadline) {
   EXPECT_EQ(calls("abort"), 1);
 }
 
+TEST_F(GroupFault, AnAbortThatHangsKeepsNobodyForEver) {
+  std::latch release(1);
+  Faults::hold_aborts(release);
+  run_ranks(2, [&](int rank) {
+    GroupSpec its = spec(rank, 2);
+    its.options.emplace_back("abort_patience_ms", "0");
+    its.options.emplace_back("diagnosis_ms", "0");
+    Made made = make(its);
+    ASSERT_TRUE(made.answer.ok()) << made.answer.text;
+    use_device(rank);
+    if (rank == 0) {
+      Floats value{1};
+      TestWork work;
+      ASSERT_TRUE(
+          made.group.submit(Op(DRB_ALL_REDUCE).out(t(value, rank)), {.async = true}, &work).ok());
+      made.group.abort("enough");
+      expect_names(work.wait(), {"aborted: enough", "ncclCommAbort does not come back"});
+      release.count_down();
+    }
+    EXPECT_TRUE(eventually([&] { return !made.group.check().ok(); }));
+    made.group.close();
+  });
+  // A thread that aborts may have been left to itself; it tidies up when it is through.
+  EXPECT_TRUE(eventually([] { return violations().empty(); }));
+}
+
 TEST_F(GroupFault, WorkAbortEndsTheGroupWithTheOperationsName) {
   run_ranks(2, [&](int rank) {
     Made made = make(spec(rank, 2));

@@ -439,6 +439,22 @@ TEST_F(Group_, AWaitOnTheHostEndsAtItsTimeoutAndTheOperationGoesOn) {
   });
 }
 
+TEST_F(Group_, WhatIsPartOfAGraphIsNotWatched) {
+  Faults::capturing();
+  with_group(2, [&](int rank, TestGroup& group) {
+    use_device(rank);
+    Floats value{1};
+    TestWork work;
+    ASSERT_TRUE(
+        group.submit(Op(DRB_ALL_REDUCE).out(t(value, rank)), {.timeout_ms = 200}, &work).ok());
+    drb_work_state state = DRB_WORK_PENDING;
+    EXPECT_EQ(backend().work_test(work.raw(), &state), DRB_UNSUPPORTED);
+    EXPECT_TRUE(work.wait_on(nullptr).ok());
+    ASSERT_TRUE(synchronize(nullptr));
+    EXPECT_TRUE(group.check().ok());  // though its deadline is over
+  });
+}
+
 TEST_F(Group_, ABarrierReturnsWhenAllHaveCome) {
   std::atomic<int> there{0};
   with_group(3, [&](int rank, TestGroup& group) {
