@@ -12,7 +12,7 @@ import time
 
 from bench.measure import MARK, say, wait_until
 
-APT_PACKAGES = ["openmpi-bin", "python3-torch", "slurmctld", "slurmd", "slurm-client", "munge"]
+APT_PACKAGES = ["openmpi-bin", "libopenmpi-dev", "python3-torch", "slurmctld", "slurmd", "slurm-client", "munge"]
 DEFAULT_VENV = pathlib.Path("~/.cache/distrun/torch-venv").expanduser()
 
 

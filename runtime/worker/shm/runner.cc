@@ -119,10 +119,17 @@ void Runner::rounds(std::size_t width, std::size_t unit, TimePoint deadline, Fil
   fill(0);
   agree(deadline);
   std::uint64_t largest = 0;
-  for (const Fingerprint* call : ranks_.calls()) largest = std::max(largest, call->largest);
+  int whose = 0;
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::uint64_t its = ranks_.calls()[static_cast<std::size_t>(rank)]->largest;
+    if (its > largest) whose = rank;
+    largest = std::max(largest, its);
+  }
   const std::uint64_t count = pieces_in(largest, unit / width);
   drain(0);
   for (std::uint64_t round = 1; round < count; ++round) {
+    // Only somebody else may know how many rounds there are: that must not go on for ever.
+    if (Clock::now() >= deadline) throw PeersLate({whose});
     fill(round);
     ranks_.publish();
     ranks_.await_all(deadline);
