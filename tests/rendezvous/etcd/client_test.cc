@@ -51,7 +51,9 @@ class EtcdClientTest : public testing::Test {
     cluster_.endpoints.push_back({host, member.port()});
   }
   void open(ClientLimits limits = {}, io::Resolver::Lookup lookup = {}) {
-    client_ = std::move(*Client::open(io_, cluster_, limits, std::move(lookup)));
+    auto opened = Client::open(io_, cluster_, limits, std::move(lookup));
+    ASSERT_TRUE(opened) << opened.error().detail;
+    client_ = std::move(*opened);
   }
   Answer ask(Request request = Range{"/key", {}, 0}, Duration within = seconds(5)) {
     std::optional<Answer> answered;

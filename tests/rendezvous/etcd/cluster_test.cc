@@ -85,7 +85,7 @@ TEST(EtcdRecordTest, ThatOfTheLargestJobIsOneThatEtcdTakesAndEightAreOnePage) {
   record.over->report = std::string(kMaxReport, '\x01');  // six bytes each as JSON
   record.over->why = std::string(2000, '\x01');
   const std::string text = record_for_etcd(record);
-  EXPECT_LT(text.size(), 4UL * 1024 * 1024 / LeaderLimits{}.page);
+  EXPECT_LT(text.size() * static_cast<std::size_t>(LeaderLimits{}.page), 4UL * 1024 * 1024);
   record.hosts.clear();
   EXPECT_EQ(*record_from_json(text), *record_from_json(record_to_json(record)));
 }

@@ -151,8 +151,8 @@ class ElectionWorld {
   void apply(int, const leader::Resigned&) {}
   void apply(int, const leader::Say&) {}
   void ask(int replica, int number, Request request, Duration within);
-  void carry_out(int call);
-  bool asks_stale_member(int call);
+  void carry_out(int id);
+  bool asks_stale_member(int id);
   void answered(const Entry& entry);
   void decide(int replica);
   void pump(int replica);

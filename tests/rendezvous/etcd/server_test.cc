@@ -48,7 +48,7 @@ class LateServer : public testing::Test {
     options.unreadable = {{"damaged", "the record of job damaged cannot be read"}};
     options.max_held = kMaxHeld;
     options.on_overfull = [this] { ++overfull_; };
-    server_ = std::move(*CoordinatorServer::listen(io_, std::move(options)));
+    server_ = *CoordinatorServer::listen(io_, std::move(options));
     port_ = server_->port();
     thread_ = std::thread([this] { io_.run(); });
   }
@@ -326,7 +326,7 @@ TEST_F(LateServer, AJobWhoseRecordCannotBeReadGoesOnWhereItsWorkersRun) {
 
 std::string page_of(const Refused& answer) {
   boost::asio::io_context io(1);
-  auto port = std::move(*TakeoverPort::listen(io, "127.0.0.1"));
+  auto port = *TakeoverPort::listen(io, "127.0.0.1");
   port->answer_with(answer);
   const std::uint16_t number = port->port();
   std::string all;
