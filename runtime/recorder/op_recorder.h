@@ -169,7 +169,8 @@ class OpRecorder {
   OpHandle write(const OpInfo& info, std::uint64_t ticks, OpState state) noexcept {
     if (ticks >= pair_at_.load(std::memory_order_relaxed)) [[unlikely]]
       pair_clocks(ticks);
-    thread_local const std::uint32_t thread = this_thread();
+    if (thread_ == 0) [[unlikely]]
+      thread_ = this_thread();
     constexpr auto kRelaxed = std::memory_order_relaxed;
     const std::uint64_t number = word(header_->next_op).fetch_add(1, kRelaxed);
     const std::uint64_t stamp = number + 1;
@@ -184,7 +185,7 @@ class OpRecorder {
     word(op.count_in).store(info.count_in, kRelease);
     word(op.count_out).store(info.count_out, kRelease);
     word(op.whom).store(two_of(static_cast<std::uint32_t>(info.peer), info.tag), kRelease);
-    word(op.how_long).store(two_of(info.timeout_ms, thread), kRelease);
+    word(op.how_long).store(two_of(info.timeout_ms, thread_), kRelease);
     word(op.call_site).store(reinterpret_cast<std::uint64_t>(info.call_site), kRelease);
     word(op.created).store(ticks, kRelease);
     word(op.started).store(starts ? ticks : 0, kRelease);
@@ -202,6 +203,9 @@ class OpRecorder {
     return handle;
   }
   static std::uint32_t this_thread();  // a system call, once for each thread
+  // The model: no call to find it, also in a library.
+  __attribute__((
+      tls_model("initial-exec"))) static constinit inline thread_local std::uint32_t thread_ = 0;
   void pair_clocks(std::uint64_t ticks) noexcept;
   Result<void> map(int fd, const Options& options, std::uint32_t ring_ops);
   void fill_header(const Options& options, std::uint32_t ring_ops);

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <initializer_list>
 #include <limits>
 
 namespace distrun {
 namespace {
+
+constexpr std::size_t kOps = static_cast<std::size_t>(OpType::recv) + 1;
 
 template <class Enum, Enum Last>
 auto names() {
@@ -19,6 +20,28 @@ std::uint32_t in_ms(Timeout timeout) {
   constexpr std::int64_t kMost = std::numeric_limits<std::uint32_t>::max();
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(timeout.count(), 0, kMost));
 }
+
+// What is worth telling of an operation.
+struct Traits {
+  bool data = false;
+  bool reduces = false;
+  bool rooted = false;
+  bool one_size = false;  // on all ranks
+};
+
+constexpr auto kTraits = [] {
+  std::array<Traits, kOps> all;
+  const auto set = [&all](OpType op, Traits traits) { all[static_cast<std::size_t>(op)] = traits; };
+  set(OpType::broadcast, {true, false, true, true});
+  set(OpType::all_reduce, {true, true, false, true});
+  set(OpType::reduce, {true, true, true, true});
+  set(OpType::all_gather, {true, false, false, false});
+  set(OpType::gather, {true, false, true, false});
+  set(OpType::scatter, {true, false, true, false});
+  set(OpType::reduce_scatter, {true, true, false, false});
+  set(OpType::all_to_all, {true, false, false, false});
+  return all;  // a barrier has none of it
+}();
 
 template <class Parts>
 std::uint64_t sum_of(const Parts& parts) {
@@ -53,25 +76,20 @@ FlightLog::Entry FlightLog::began(const Call& call, Timeout timeout) {
 }
 
 recorder::OpInfo FlightLog::info_of(const Call& call, Timeout timeout) const {
+  const auto op = static_cast<std::size_t>(call.op);
+  const Traits& traits = kTraits[std::min(op, kOps - 1)];
   recorder::OpInfo info;
   info.group = group_;
   info.sequence = call.sequence;
   info.op = static_cast<std::uint8_t>(call.op);
   info.timeout_ms = in_ms(timeout);
-  if (call.op == OpType::barrier) return info;
+  if (!traits.data) return info;
   info.dtype = static_cast<std::uint8_t>(call.dtype);
   info.count_in = call.ins.empty() ? call.count : sum_of(call.ins);
   info.count_out = call.outs.empty() ? call.count : sum_of(call.outs);
-  const auto is = [&call](std::initializer_list<OpType> ops) {
-    return std::find(ops.begin(), ops.end(), call.op) != ops.end();
-  };
-  if (is({OpType::all_reduce, OpType::reduce, OpType::reduce_scatter}))
-    info.reduce = static_cast<std::uint8_t>(call.reduce);
-  if (is({OpType::broadcast, OpType::reduce, OpType::gather, OpType::scatter}))
-    info.peer = call.root;
-  // Those of the others may differ between ranks.
-  if (is({OpType::broadcast, OpType::all_reduce, OpType::reduce}))
-    info.flags = recorder::kCountsAgree;
+  if (traits.reduces) info.reduce = static_cast<std::uint8_t>(call.reduce);
+  if (traits.rooted) info.peer = call.root;
+  if (traits.one_size) info.flags = recorder::kCountsAgree;
   return info;
 }
 
