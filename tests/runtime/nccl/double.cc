@@ -940,9 +940,9 @@ void reset_double() {
   s.slow_abort = std::chrono::milliseconds(0);
 }
 
-void Faults::fail(const std::string& name, int result, int device, int skip) {
+void Faults::fail(const std::string& call, int result, int device, int skip) {
   const std::lock_guard lock(state().mutex);
-  state().faults[name].push_back({result, device, skip});
+  state().faults[call].push_back({result, device, skip});
 }
 void Faults::never_ready(const std::string& step, int device) {
   const std::lock_guard lock(state().mutex);

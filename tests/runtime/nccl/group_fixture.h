@@ -17,10 +17,21 @@ namespace distrun::nccl::testing {
 inline const std::vector<std::pair<std::string, std::string>> kQuick = {
     {"watchdog_ms", "5"}, {"store_poll_ms", "10"}, {"diagnosis_ms", "2000"}};
 
+// Waits until the condition holds, for ten seconds at most.
+inline bool eventually(const std::function<bool()>& condition) {
+  for (int i = 0; i < 2000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  return false;
+}
+
 class GroupTest : public ::testing::Test {
  protected:
   void SetUp() override { reset_double(); }
   void TearDown() override {
+    // The watchdog may still hold the last operation.
+    eventually([] { return violations().empty(); });
     for (const std::string& text : violations()) ADD_FAILURE() << text;
   }
 
@@ -53,15 +64,6 @@ inline void expect_names(const Answer& answer, std::initializer_list<const char*
   for (const char* word : words) {
     EXPECT_NE(answer.text.find(word), std::string::npos) << word << " is not in: " << answer.text;
   }
-}
-
-// Waits until the condition holds, for ten seconds at most.
-inline bool eventually(const std::function<bool()>& condition) {
-  for (int i = 0; i < 2000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  return false;
 }
 
 }  // namespace distrun::nccl::testing

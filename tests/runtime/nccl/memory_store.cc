@@ -42,10 +42,10 @@ int MemoryStore::clones() const {
   return table_->clones;
 }
 
-drb_store MemoryStore::functions(Clone* of) {
+drb_store MemoryStore::functions(Clone* lent) {
   drb_store store{};
   store.size = sizeof store;
-  store.user = of;
+  store.user = lent;
   store.set = [](void* user, const char* key, const void* value,
                  std::uint64_t bytes) -> drb_status {
     auto& clone = *static_cast<Clone*>(user);

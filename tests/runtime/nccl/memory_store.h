@@ -38,7 +38,7 @@ class MemoryStore {
     std::string prefix;
     std::string last_error;
   };
-  static drb_store functions(Clone* clone);
+  static drb_store functions(Clone* lent);
 
   std::shared_ptr<Table> table_;
   std::mutex mutex_;

@@ -45,6 +45,7 @@ Answer TestGroup::submit(Op op, Call call, TestWork* work) const {
 
 Answer TestGroup::submit_all(std::vector<Op> ops, Call call, TestWork* work) const {
   std::vector<const drb_op*> pointers;
+  pointers.reserve(ops.size());
   for (Op& op : ops) pointers.push_back(op.get());
   const drb_call raw{.size = sizeof raw,
                      .flags = static_cast<std::uint32_t>(call.async ? DRB_CALL_ASYNC : 0),
@@ -109,6 +110,7 @@ void run_ranks(int n, const std::function<void(int rank)>& f) {
   std::mutex mutex;
   std::exception_ptr first;
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(n));
   for (int rank = 0; rank < n; ++rank) {
     threads.emplace_back([&, rank] {
       try {

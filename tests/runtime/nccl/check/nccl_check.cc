@@ -189,6 +189,8 @@ class Checker {
                  NcclOp op, int root) const {
     std::vector<Bytes> inputs;
     std::vector<Contribution> contributions;
+    inputs.reserve(un());
+    contributions.reserve(un());
     for (int rank = 0; rank < n(); ++rank) inputs.push_back(input_of(rank, in_count, type));
     for (const Bytes& input : inputs) {
       contributions.push_back({input.data(), count, type.type, {.op = op}});
