@@ -73,15 +73,31 @@ void Lockstep::wait_for(int peer, TimePoint deadline) {
   }
 }
 
-bool Lockstep::spin_for(int peer) const {
+// Where it was a round ago; -1: it does not tell.
+int Lockstep::cpu_of(int peer) const {
+  const std::uint32_t cpu = post(peer, round_).cpu.load(std::memory_order_relaxed);
+  return cpu < kMaxCpus ? static_cast<int>(cpu) : -1;
+}
+
+void Lockstep::move_apart() {
+  const TimePoint now = Clock::now();
+  if (now < may_move_) return;
+  may_move_ = now + kBetweenMoves;
+  CpuSet taken;
+  for (int rank = 0; rank < size_; ++rank)
+    if (const int cpu = cpu_of(rank); cpu >= 0) taken.set(static_cast<std::size_t>(cpu));
+  move_away_from(taken);
+}
+
+bool Lockstep::spin_for(int peer) {
   constexpr int kLookEvery = 32;
   for (int i = 0; i < waiting_.spins; ++i) {
     if (arrived(peer)) return true;
     pause_cpu();
     if (!waiting_.look_where_others_run || i % kLookEvery != kLookEvery - 1) continue;
-    // Where it was a round ago.
-    const std::uint32_t cpu = post(peer, round_).cpu.load(std::memory_order_relaxed);
-    if (cpu == static_cast<std::uint32_t>(::sched_getcpu())) return false;
+    if (cpu_of(peer) != ::sched_getcpu()) continue;
+    if (rank_ > peer) move_apart();  // one of the two, not both
+    return false;
   }
   return false;
 }

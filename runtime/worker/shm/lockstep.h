@@ -82,7 +82,9 @@ class Lockstep {
   }
   bool arrived(int peer) const;
   void wait_for(int peer, TimePoint deadline);
-  bool spin_for(int peer) const;
+  bool spin_for(int peer);
+  int cpu_of(int peer) const;
+  void move_apart();
   bool yield_for(int peer) const;
   void sleep_for(int peer, TimePoint until);
   void look_for_leavers(int waiting_for) const;
@@ -101,6 +103,7 @@ class Lockstep {
   std::vector<std::byte*> bases_;
   std::vector<const Fingerprint*> calls_[2];
   std::uint32_t round_ = 0;  // the coming one
+  TimePoint may_move_;
 };
 
 }  // namespace distrun::shm

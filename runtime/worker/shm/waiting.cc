@@ -43,6 +43,17 @@ WaitPolicy policy_for(Placement placement) {
   return {};
 }
 
+bool move_away_from(const CpuSet& taken) {
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  if (::sched_getaffinity(0, sizeof all, &all) != 0) return false;
+  cpu_set_t rest = all;
+  for (std::size_t cpu = 0; cpu < std::min<std::size_t>(kMaxCpus, CPU_SETSIZE); ++cpu)
+    if (taken[cpu]) CPU_CLR(cpu, &rest);
+  if (CPU_COUNT(&rest) == 0 || ::sched_setaffinity(0, sizeof rest, &rest) != 0) return false;
+  return ::sched_setaffinity(0, sizeof all, &all) == 0;
+}
+
 void futex_sleep(const std::atomic<std::uint32_t>& word, std::uint32_t value, Duration at_most) {
   const auto ns = std::chrono::nanoseconds(std::max(at_most, Duration::zero())).count();
   const timespec timeout{.tv_sec = ns / 1'000'000'000, .tv_nsec = ns % 1'000'000'000};

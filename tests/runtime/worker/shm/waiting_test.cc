@@ -59,5 +59,17 @@ TEST(ShmWaiting, ASleepThatIsOverAtOnceReturns) {
   futex_sleep(word, 1, microseconds(10));
 }
 
+TEST(ShmWaiting, AThreadMovesToAFreeCpuAndMayStillUseAll) {
+  const CpuSet before = usable_cpus();
+  if (before.count() < 2) GTEST_SKIP() << "one CPU only";
+  // All but one: wherever it was, that is where it has to be, at least for a moment.
+  std::size_t last = kMaxCpus - 1;
+  while (!before[last]) --last;
+  EXPECT_TRUE(move_away_from(before & ~cpus({last})));
+  EXPECT_EQ(usable_cpus(), before);
+  EXPECT_FALSE(move_away_from(before)) << "none is free";
+  EXPECT_EQ(usable_cpus(), before);
+}
+
 }  // namespace
 }  // namespace distrun::shm
