@@ -16,6 +16,7 @@
 #include "runtime/base/time.h"
 
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace distrun::agent {
