@@ -663,8 +663,10 @@ std::string help_text() {
       "says which one failed first and why.  SCRIPT is a Python script, a module (-m) or a\n"
       "program.  Options end at SCRIPT.  Every one of torchrun's options can also be given as\n"
       "PET_<NAME> in the environment, except where (no variable) is noted.  status shows what the\n"
-      "coordinator of jobs over several nodes knows; flight shows in which operation each rank of a\n"
-      "job is or was; submit runs SCRIPT on nodes of a SLURM cluster.  Each has its --help; a script\n"
+      "coordinator of jobs over several nodes knows; flight shows in which operation each rank of "
+      "a\n"
+      "job is or was; submit runs SCRIPT on nodes of a SLURM cluster.  Each has its --help; a "
+      "script\n"
       "of such a name is run as ./status.\n";
   constexpr std::size_t kColumn = 34;
   constexpr std::size_t kWidth = 96;
