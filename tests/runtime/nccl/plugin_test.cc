@@ -1,5 +1,6 @@
 // The real plug-in, as a host loads it.  Without a GPU it has to say why it cannot be used.
 #include "runtime/nccl/plugin_abi.h"
+#include "tests/runtime/nccl/ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -54,6 +55,21 @@ TEST_F(Plugin, ServesNewerHostsWithWhatItHas) {
   ASSERT_NE(backend, nullptr);
   EXPECT_EQ(backend->abi, DRB_ABI);
   EXPECT_STREQ(backend->name, "nccl");
+}
+
+TEST_F(Plugin, AGroupThatCannotBeMadeIsAnErrorInWords) {
+  const drb_backend& backend = *entry_(DRB_ABI);
+  char text[400];
+  if (backend.probe(text, sizeof text) == DRB_OK) GTEST_SKIP() << "there is a GPU: " << text;
+  testing::MemoryStore store;
+  testing::GroupSpec spec{.eager = true};
+  spec.options = {{"diagnosis_ms", "10"}};
+  const testing::Made made = testing::make_group(backend, store, spec);
+  EXPECT_EQ(made.answer.status, DRB_BACKEND);
+  EXPECT_NE(made.answer.text.find("nccl group g (this is rank 0): on rank 0: create: "),
+            std::string::npos)
+      << made.answer.text;
+  EXPECT_TRUE(store.has("g/nccl/failure/cause"));
 }
 
 TEST_F(Plugin, ShowsNothingElse) {
