@@ -171,16 +171,16 @@ void Runner::reduce_flat(const Call& call, TimePoint deadline) {
   finish(call.dtype, call.reduce, call.out, call.count, size_);
 }
 
-void Runner::combine(const Call& call, std::byte* target, std::byte* out, std::size_t count) {
+void Runner::combine(const Call& call, std::byte* target, std::byte* also, std::size_t count) {
   const std::size_t width = size_of(call.dtype);
-  const std::size_t block = 8 * 1024 / width;  // stays in the first-level cache
+  const std::size_t block = std::size_t{8192} / width;  // stays in the first-level cache
   for (std::size_t at = 0; at < count; at += block) {
     const std::size_t n = std::min(block, count - at);
     for (std::size_t i = 0; i < inputs_.size(); ++i)
       block_[i] = static_cast<const std::byte*>(inputs_[i]) + at * width;
     combine_all(call.dtype, call.reduce, target + at * width, block_, n);
     finish(call.dtype, call.reduce, target + at * width, n, size_);
-    if (out != nullptr) copy_bytes(out + at * width, target + at * width, n * width);
+    if (also != nullptr) copy_bytes(also + at * width, target + at * width, n * width);
   }
 }
 

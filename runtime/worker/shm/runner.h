@@ -58,8 +58,8 @@ class Runner final : public CallRunner {
   void rounds(std::size_t width, std::size_t unit, TimePoint deadline, Fill fill, Drain drain);
 
   // This rank's share of `count` elements, from all ranks' inputs, finished, into `target`, which
-  // overlaps no input, and from there to `copy` unless null.
-  void combine(const Call& call, std::byte* target, std::byte* copy, std::size_t count);
+  // overlaps no input or is one, and from there to `also` unless null.
+  void combine(const Call& call, std::byte* target, std::byte* also, std::size_t count);
 
   Lockstep ranks_;
   const Tuning tuning_;
