@@ -7,7 +7,7 @@
 namespace distrun {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x64725233;  // changes with the layout
+constexpr std::uint32_t kMagic = 0x64725234;  // changes with the layout
 
 enum Flag : std::uint8_t { kUnevenIns = 1, kUnevenOuts = 2, kData = 4 };
 
@@ -24,8 +24,10 @@ struct Header {
   std::int32_t root = 0;
   std::int32_t rank = 0;
   std::uint64_t data_bytes = 0;
+  std::int32_t layout = 0;
+  std::int32_t unused = 0;
 };
-static_assert(sizeof(Header) == 56);
+static_assert(sizeof(Header) == 64);
 
 // One number if all are alike.
 template <class P>
@@ -63,6 +65,7 @@ std::string differing(const Call& a, const Call& b) {
   compare(counts_alike(a.op) && a.count != b.count, "the count");
   compare(reduces(a.op) && a.reduce != b.reduce, "the reduce operation");
   compare(a.root != b.root, "the root");
+  compare(a.layout != b.layout, "the sizes of the tensors");
   return what;
 }
 
@@ -141,6 +144,7 @@ Notice Notice::of(const Call& from, int rank) {
   notice.call.reduce = from.reduce;
   notice.call.dtype = from.dtype;
   notice.call.root = from.root;
+  notice.call.layout = from.layout;
   notice.call.count = from.count;
   notice.call.sequence = from.sequence;
   sizes_of(from.ins, notice.in_each, notice.ins);
@@ -217,6 +221,7 @@ void Notice::write(std::vector<std::byte>& message, std::span<const std::byte> w
   header.out_each = out_each;
   header.root = call.root;
   header.rank = rank;
+  header.layout = call.layout;
   header.data_bytes = with.size();
   message.resize(sizeof header + (ins.size() + outs.size()) * 8 + with.size());
   std::byte* at = message.data();
@@ -250,6 +255,7 @@ std::optional<Notice> Notice::read(std::span<const std::byte> message, int size)
   notice.call.reduce = static_cast<ReduceOp>(header.reduce);
   notice.call.dtype = static_cast<DType>(header.dtype);
   notice.call.root = header.root;
+  notice.call.layout = header.layout;
   notice.call.count = header.count;
   notice.call.sequence = header.sequence;
   notice.in_each = header.in_each;

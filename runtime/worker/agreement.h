@@ -4,7 +4,8 @@
 // not fit):
 //
 //   magic u32 · op, reduce, dtype, flags u8 · sequence, count, in_each, out_each u64 · root, rank
-//   i32 · data bytes u64 · uneven ins: p x u64 · uneven outs: p x u64 · data, if small
+//   i32 · data bytes u64 · layout i32 · unused i32 · uneven ins: p x u64 · uneven outs: p x u64 ·
+//   data, if small
 //
 // Parts that are all alike are one number.
 #pragma once

@@ -1,9 +1,11 @@
 // The C interface in terms of the C++ one: checks what C cannot, and turns exceptions into codes.
+#include "runtime/worker/reduction.h"
 #include <distrun/distrun.h>
 #include <distrun/process_group.h>
 
 #include <cstring>
-#include <new>
+#include <functional>
+#include <limits>
 #include <utility>
 
 struct distrun_group_s {
@@ -90,10 +92,25 @@ void give(Work result, distrun_work* work) {
   if (work != nullptr) *work = new distrun_work_s{std::move(result)};
 }
 
-// In place is what the C++ calls do.
+// Of `ranks` times `count` elements, whose size is then a number, too.
+void check(const void* data, std::size_t count, DType dtype, int ranks = 1) {
+  if (data == nullptr && count > 0)
+    throw DistArgumentError("a null pointer to " + std::to_string(count) + " elements");
+  if (count >
+      std::numeric_limits<std::size_t>::max() / size_of(dtype) / static_cast<std::size_t>(ranks))
+    throw DistArgumentError("a count that no memory can hold: " + std::to_string(count));
+}
+
+// In place is what the C++ calls do.  Nothing is written before all is checked.
 void copy(void* to, const void* from, std::size_t count, DType dtype) {
-  if (to != from && count > 0 && to != nullptr && from != nullptr)
-    std::memmove(to, from, count * size_of(dtype));
+  check(to, count, dtype);
+  check(from, count, dtype);
+  if (to != from && count > 0) std::memmove(to, from, count * size_of(dtype));
+}
+
+void check_reduction(DType dtype, Reduction reduction) {
+  if (const std::string why = why_no_reduction(dtype, reduction.op()); !why.empty())
+    throw DistArgumentError(why);
 }
 
 template <class Pointer, class View>
@@ -103,6 +120,7 @@ std::vector<View> parts_of(Pointer* data, const std::size_t* counts, DType dtype
   using Byte = std::conditional_t<std::is_const_v<Pointer>, const std::byte, std::byte>;
   auto* at = static_cast<Byte*>(data);
   for (int rank = 0; rank < size; ++rank) {
+    check(data, counts[rank], dtype, size);
     parts.emplace_back(at, counts[rank], dtype);
     if (at != nullptr) at += counts[rank] * size_of(dtype);
   }
@@ -116,6 +134,7 @@ distrun_result all_reduce(const void* send, void* recv, std::size_t count, distr
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
     const Reduction how = reduction();
+    check_reduction(type, how);
     copy(recv, send, count, type);
     give(g.all_reduce(Tensor(recv, count, type), how, options_of(work)), work);
   });
@@ -220,10 +239,13 @@ distrun_result distrun_reduce(const void* send, void* recv, size_t count, distru
   return guarded([&] {
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
-    copy(recv, send, count, type);
+    const Reduction how = op_of(op);
+    check_reduction(type, how);
     // Only the root's is written to.
-    void* const data = recv != nullptr ? recv : const_cast<void*>(send);
-    give(g.reduce(Tensor(data, count, type), root, op_of(op), options_of(work)), work);
+    const bool gets = g.rank() == root;
+    if (gets) copy(recv, send, count, type);
+    const Tensor data(gets ? recv : const_cast<void*>(send), count, type);
+    give(g.reduce(data, root, how, options_of(work)), work);
   });
 }
 
@@ -232,6 +254,7 @@ distrun_result distrun_all_gather(const void* send, void* recv, size_t count, di
   return guarded([&] {
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
+    check(recv, count, type, g.size());
     const Tensor out(recv, count * static_cast<std::size_t>(g.size()), type);
     give(g.all_gather_into_tensor(out, ConstTensor(send, count, type), options_of(work)), work);
   });
@@ -279,6 +302,7 @@ distrun_result distrun_reduce_scatter(const void* send, void* recv, size_t count
   return guarded([&] {
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
+    check(send, count, type, g.size());
     const ConstTensor in(send, count * static_cast<std::size_t>(g.size()), type);
     give(g.reduce_scatter_tensor(Tensor(recv, count, type), in, op_of(op), options_of(work)), work);
   });
@@ -289,6 +313,7 @@ distrun_result distrun_all_to_all(const void* send, void* recv, size_t count, di
   return guarded([&] {
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
+    check(send, count, type, g.size());
     const std::size_t all = count * static_cast<std::size_t>(g.size());
     give(g.all_to_all_single(Tensor(recv, all, type), ConstTensor(send, all, type), {}, {},
                              options_of(work)),

@@ -49,6 +49,8 @@ struct Call {
   DType dtype = DType::float32;
   int root = 0;
   double factor = 1;  // premul_sum: of this rank's data
+  // Of several tensors that go as one: a hash of their sizes; else 0.
+  std::int32_t layout = 0;
   std::uint64_t count = 0;
   std::uint64_t sequence = 0;
   const std::byte* in = nullptr;

@@ -14,6 +14,9 @@ namespace {
 // How long a call may be slow to start before rank 0 tells whom it waits for.
 constexpr auto kSlow = std::chrono::milliseconds(100);
 
+// How long rank 0 then looks at one that is absent before it looks at the next.
+constexpr auto kLook = std::chrono::milliseconds(20);
+
 struct Verdict {
   std::uint32_t agreed = 0;
   std::uint32_t small = 0;  // the result is behind it
@@ -36,6 +39,21 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
 
 std::size_t bytes_of(const Call& call, std::uint64_t count) {
   return count * size_of(call.dtype);
+}
+
+// Any input may share memory with any output: a copy too much does no harm.
+bool overlap(const Call& call) {
+  const std::byte *first = nullptr, *last = nullptr;
+  for (const ConstPart& part : call.ins) {
+    if (part.count == 0) continue;
+    const std::byte* const end = part.data + bytes_of(call, part.count);
+    if (first == nullptr || std::less<>()(part.data, first)) first = part.data;
+    if (last == nullptr || std::less<>()(last, end)) last = end;
+  }
+  return std::any_of(call.outs.begin(), call.outs.end(), [&](const Part& part) {
+    return part.count > 0 && std::less<>()(part.data, last) &&
+           std::less<>()(first, part.data + bytes_of(call, part.count));
+  });
 }
 
 }  // namespace
@@ -177,10 +195,10 @@ std::vector<Notice> Collectives::collect(const Call& call, TimePoint deadline) {
   };
   const TimePoint slow = Clock::now() + kSlow;
   auto absent = absent_at(std::min(slow, deadline));
-  if (!absent.empty() && slow < deadline) {
-    waiting_(call, absent);
-    absent = absent_at(deadline);
-  }
+  if (!absent.empty() && slow < deadline) waiting_(call, absent);
+  // A look at each in turn: one that dies is not to go unnoticed behind one that is only late.
+  while (!absent.empty() && Clock::now() < deadline)
+    absent = absent_at(std::min(Clock::now() + kLook, deadline));
   if (!absent.empty()) throw PeersLate(std::move(absent));
   for (int peer = 1; peer < size_; ++peer) {
     const auto slot = std::span(notices_).subspan(slot_ * static_cast<std::size_t>(peer), slot_);
@@ -479,6 +497,8 @@ void Collectives::gather(const Call& call, TimePoint deadline) {
     if (bytes > 0) send(call.root, {call.in, bytes}, deadline);
     return;
   }
+  // First of all: its memory may be another rank's part of the outputs.
+  copy_bytes(call.outs[static_cast<std::size_t>(rank_)].data, call.in, bytes);
   std::vector<std::unique_ptr<Transfer>> receives(call.outs.size());
   for (int peer = 0; peer < size_; ++peer) {
     const Part& part = call.outs[static_cast<std::size_t>(peer)];
@@ -486,7 +506,6 @@ void Collectives::gather(const Call& call, TimePoint deadline) {
       receives[static_cast<std::size_t>(peer)] =
           transport_.receive(peer, {part.data, bytes_of(call, part.count)});
   }
-  copy_bytes(call.outs[static_cast<std::size_t>(rank_)].data, call.in, bytes);
   for (int peer = 0; peer < size_; ++peer) {
     auto& receive = receives[static_cast<std::size_t>(peer)];
     if (receive && !receive->wait(deadline)) throw PeersLate({peer});
@@ -506,15 +525,28 @@ void Collectives::scatter(const Call& call, TimePoint deadline) {
       sends[static_cast<std::size_t>(peer)] =
           transport_.send(peer, {part.data, bytes_of(call, part.count)});
   }
-  copy_bytes(call.out, call.ins[static_cast<std::size_t>(rank_)].data, bytes);
   for (int peer = 0; peer < size_; ++peer) {
     auto& send = sends[static_cast<std::size_t>(peer)];
     if (send && !send->wait(deadline)) throw PeersLate({peer});
   }
+  // Last of all: its memory may be another rank's part of the inputs.
+  copy_bytes(call.out, call.ins[static_cast<std::size_t>(rank_)].data, bytes);
 }
 
 // All at once; each begins with the rank after it, so that not all send to one.
 void Collectives::all_to_all(const Call& call, TimePoint deadline) {
+  // Of memory that is both, what comes in must not be sent on.
+  std::vector<ConstPart> ins = call.ins;
+  if (overlap(call)) {
+    std::size_t total = 0;
+    for (const ConstPart& part : ins) total += bytes_of(call, part.count);
+    input_.resize(total);
+    std::byte* at = input_.data();
+    for (ConstPart& part : ins) {
+      copy_bytes(at, part.data, bytes_of(call, part.count));
+      part.data = std::exchange(at, at + bytes_of(call, part.count));
+    }
+  }
   std::vector<std::pair<int, std::unique_ptr<Transfer>>> transfers;
   for (int step = 1; step < size_; ++step) {
     const int from = wrap(rank_ - step);
@@ -525,12 +557,12 @@ void Collectives::all_to_all(const Call& call, TimePoint deadline) {
   }
   for (int step = 1; step < size_; ++step) {
     const int to = wrap(rank_ + step);
-    const ConstPart& part = call.ins[static_cast<std::size_t>(to)];
+    const ConstPart& part = ins[static_cast<std::size_t>(to)];
     if (part.count > 0)
       transfers.emplace_back(to, transport_.send(to, {part.data, bytes_of(call, part.count)}));
   }
   const auto own = static_cast<std::size_t>(rank_);
-  copy_bytes(call.outs[own].data, call.ins[own].data, bytes_of(call, call.ins[own].count));
+  copy_bytes(call.outs[own].data, ins[own].data, bytes_of(call, ins[own].count));
   for (auto& [peer, transfer] : transfers)
     if (!transfer->wait(deadline)) throw PeersLate({peer});
 }

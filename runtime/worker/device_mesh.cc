@@ -60,6 +60,14 @@ std::vector<std::vector<int>> rows_along(std::span<const std::size_t> shape,
   return rows;
 }
 
+// A group's ranks ascend; an index in the mesh and a rank of its group are to be the same.
+void check_ascending(const std::vector<std::vector<int>>& rows, const std::string& name) {
+  for (const auto& row : rows)
+    if (!std::is_sorted(row.begin(), row.end()))
+      throw DistArgumentError("DeviceMesh: ranks must ascend along each dimension; along " + name +
+                              " they do not");
+}
+
 }  // namespace
 
 DeviceMesh::DeviceMesh(std::shared_ptr<ProcessGroup> world, std::vector<std::size_t> shape,
@@ -82,11 +90,7 @@ DeviceMesh::DeviceMesh(std::shared_ptr<ProcessGroup> world, std::vector<std::siz
   }
   for (std::size_t d = 0; d < shape_.size(); ++d) {
     const auto rows = rows_along(shape_, ranks_, {d});
-    // A group's ranks ascend; an index in the mesh and a rank of its group are to be the same.
-    for (const auto& row : rows)
-      if (!std::is_sorted(row.begin(), row.end()))
-        throw DistArgumentError("DeviceMesh: ranks must ascend along each dimension; along " +
-                                names_[d] + " they do not");
+    check_ascending(rows, names_[d]);
     groups_.push_back(
         world_->new_subgroups_by_enumeration(rows, {.description = "mesh_" + names_[d]}));
   }
@@ -203,6 +207,7 @@ DeviceMesh DeviceMesh::flatten(std::span<const std::string> names, std::string n
   if (std::find(names_.begin(), names_.end(), name) != names_.end())
     throw DistArgumentError("DeviceMesh: there is a dimension \"" + name + "\" already");
   const auto rows = rows_along(shape_, ranks_, some);
+  check_ascending(rows, name);
   DeviceMesh flat;
   flat.world_ = world_;
   flat.names_ = {name};

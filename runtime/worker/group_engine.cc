@@ -43,7 +43,7 @@ GroupEngine::GroupEngine(Identity identity, Links links, const std::vector<int>&
       links_(std::move(links)) {
   if (!links_.transport) return;
   board_.emplace(links_.store->clone(), identity_.rank, identity_.size);
-  p2p_.emplace(*links_.transport);
+  p2p_.emplace(*links_.transport, [this] { return board_->reported(Timeout(0)).has_value(); });
   flat_.emplace(*links_.transport, [this](const Call& call, const std::vector<int>& ranks) {
     board_->set_waiting(call.sequence, ranks);
   });
@@ -107,13 +107,13 @@ std::shared_ptr<Work::State> GroupEngine::start(std::vector<Call> calls, Timeout
   work->finish = std::move(finish);
   std::unique_lock lock(mutex_);
   admit(lock);
+  if (!thread_.joinable()) thread_ = std::thread([this] { work_off(); });
   for (Call& call : calls) {
     number(call);
     work->records.push_back(log_.scheduled(call, timeout));
   }
   work->calls = std::move(calls);
   queue_.push_back(work);
-  if (!thread_.joinable()) thread_ = std::thread([this] { work_off(); });
   lock.unlock();
   changed_.notify_all();
   return work;
@@ -231,13 +231,28 @@ std::optional<std::uint64_t> number_of(const P2PCall&) {
 }  // namespace
 
 template <class Any, class Step>
-std::exception_ptr GroupEngine::guarded(const Any& call, Timeout timeout, Step step) {
+std::exception_ptr GroupEngine::guarded(const Any& call, Timeout timeout, Step step) noexcept {
   try {
-    {
-      const std::lock_guard lock(mutex_);
-      check_open();
-    }
-    step(deadline_after(timeout, "timeout"));
+    const std::lock_guard lock(mutex_);
+    check_open();
+  } catch (...) {
+    return std::current_exception();
+  }
+  try {
+    return attempt(call, timeout, step);
+  } catch (...) {
+    // Out of memory, say, with an operation half done: what the others send would be taken for
+    // something else.
+    abandon();
+    return std::current_exception();
+  }
+}
+
+template <class Any, class Step>
+std::exception_ptr GroupEngine::attempt(const Any& call, Timeout timeout, Step step) {
+  const TimePoint deadline = deadline_after(timeout, "timeout");
+  try {
+    step(deadline);
     return nullptr;
   } catch (const PeerLost& lost) {
     // The other side may have closed on purpose, after it had told the store why.
@@ -260,9 +275,21 @@ std::exception_ptr GroupEngine::guarded(const Any& call, Timeout timeout, Step s
     GroupFailure failure{ErrorKind::backend, differ.peer, differ.what()};
     board_->report(failure);
     return fall(failure);
-  } catch (...) {
-    return std::current_exception();
+  } catch (const std::exception& error) {
+    GroupFailure failure{ErrorKind::backend, identity_.rank, ""};
+    failure.text = board_->name_of(identity_.rank) + " failed in it: " + error.what();
+    return failed(to_string(call), std::move(failure), true);
   }
+}
+
+void GroupEngine::abandon() noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (dead_.empty()) dead_ = "it broke off";
+  } catch (...) {
+    closed_ = true;
+  }
+  close_links();
 }
 
 std::string GroupEngine::late_text(const std::vector<int>& ranks, Timeout timeout) {
@@ -324,7 +351,7 @@ void GroupEngine::stop_threads() {
 void GroupEngine::close(Timeout timeout) {
   const TimePoint deadline = deadline_after(timeout, "close");
   std::unique_lock lock(mutex_);
-  if (closed_) return;
+  if (closed_ || std::exchange(closing_, true)) return;
   const bool done =
       changed_.wait_until(lock, deadline, [this] { return queue_.empty() && !busy_; });
   lock.unlock();
@@ -340,7 +367,10 @@ void GroupEngine::close(Timeout timeout) {
   const bool was_dead = !dead_.empty();
   lock.unlock();
   stop_threads();
-  if (!links_.transport || was_dead) return;
+  if (was_dead)
+    throw DistBackendError("process group \"" + identity_.name + "\" had failed before: " + dead_,
+                           dead_peer_);
+  if (!links_.transport) return;
   try {
     const std::string all = FailureBoard::kGoodbye;
     if (links_.store->add("goodbye", 1) == identity_.size) links_.store->set(all, "1");

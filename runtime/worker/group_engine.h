@@ -91,7 +91,10 @@ class GroupEngine {
   void perform(Work::State& work);
   std::exception_ptr perform(P2PCall& call, Timeout timeout);
   template <class Any, class Step>
-  std::exception_ptr guarded(const Any& call, Timeout timeout, Step step);
+  std::exception_ptr guarded(const Any& call, Timeout timeout, Step step) noexcept;
+  template <class Any, class Step>
+  std::exception_ptr attempt(const Any& call, Timeout timeout, Step step);
+  void abandon() noexcept;
   [[noreturn]] void refuse(const P2PCall& call) const;
   std::exception_ptr failed(const std::string& name, GroupFailure failure, bool first_hand);
   std::exception_ptr fall(const GroupFailure& failure);
@@ -114,6 +117,7 @@ class GroupEngine {
   std::deque<std::shared_ptr<Work::State>> queue_;
   bool busy_ = false;      // somebody executes a collective
   bool stopping_ = false;  // the thread is to end
+  bool closing_ = false;
   bool closed_ = false;
   std::string dead_;  // the first failure
   std::optional<int> dead_peer_;

@@ -1,6 +1,7 @@
 #include "runtime/worker/lanes.h"
 
 #include <chrono>
+#include <system_error>
 #include <utility>
 
 namespace distrun {
@@ -60,11 +61,14 @@ void Lanes::leave(const Lane& lane) {
   if (found->second.empty()) {
     lanes_.erase(found);
   } else {
-    if (idle_ <= ready_.size()) {
-      threads_.emplace_back([this] { work_off(); });
-      ++idle_;
-    }
     ready_.push_back(lane);
+    // Of those that there are, one comes to it at last; without any it could never be.
+    if (idle_ < ready_.size() && threads_.size() < kMaxThreads) try {
+        threads_.emplace_back([this] { work_off(); });
+        ++idle_;
+      } catch (const std::system_error&) {
+        if (threads_.empty()) throw;
+      }
   }
   changed_.notify_all();
 }

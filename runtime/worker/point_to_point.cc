@@ -8,6 +8,7 @@ namespace distrun {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x64725331;  // changes with the layout
+constexpr auto kLook = std::chrono::milliseconds(500);
 constexpr std::size_t kSmall = std::size_t{4} * 1024;
 
 struct Header {
@@ -37,7 +38,8 @@ std::string to_string(const P2PCall& call) {
          " x " + std::to_string(call.count) + ")";
 }
 
-PointToPoint::PointToPoint(Transport& transport) : transport_(transport) {}
+PointToPoint::PointToPoint(Transport& transport, std::function<bool()> failed)
+    : transport_(transport), failed_(std::move(failed)) {}
 
 void PointToPoint::run(P2PCall& call, TimePoint deadline) {
   call.op == OpType::send ? send(call, deadline) : receive(call, deadline);
@@ -67,6 +69,11 @@ void PointToPoint::receive(P2PCall& call, TimePoint deadline) {
   const auto first = call.peer == kAnySource
                          ? transport_.receive_any(message, heading(call.tag))
                          : transport_.receive(call.peer, message, heading(call.tag));
+  // Of anybody, no connection's end says that nobody will come.
+  while (call.peer == kAnySource && failed_ && Clock::now() + kLook < deadline) {
+    if (first->wait(Clock::now() + kLook)) break;
+    if (failed_()) throw PeerLost(kAnySource, "the group has failed on another rank");
+  }
   if (!first->wait(deadline))
     throw PeersLate(call.peer == kAnySource ? std::vector<int>() : std::vector<int>{call.peer});
   const std::string called = to_string(call);

@@ -13,6 +13,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,8 +36,9 @@ std::string to_string(const P2PCall& call);
 
 class PointToPoint {
  public:
-  // REQUIRES: `transport` outlives it.
-  explicit PointToPoint(Transport& transport);
+  // `failed`: asked now and then while anybody's message is waited for: the group has failed on
+  // another rank, so that none may come.  REQUIRES: `transport` outlives it.
+  explicit PointToPoint(Transport& transport, std::function<bool()> failed = nullptr);
 
   // From any thread, if no two do one direction, peer and tag at once.  Throws PeerLost, PeersLate
   // (of nobody, if it would have taken anybody's) or CallsDiffer; the group is of no more use then.
@@ -47,6 +49,7 @@ class PointToPoint {
   void receive(P2PCall& call, TimePoint deadline);
 
   Transport& transport_;
+  const std::function<bool()> failed_;
   std::atomic<std::uint32_t> sent_ = 0;
 };
 

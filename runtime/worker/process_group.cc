@@ -15,6 +15,11 @@ namespace {
 
 constexpr Timeout kDestructorPatience = std::chrono::seconds(5);
 
+std::uint64_t fnv1a(std::uint64_t hash, std::uint64_t value) {
+  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> 8 * byte & 0xFFU)) * 0x100000001B3U;
+  return hash;
+}
+
 }  // namespace
 
 ProcessGroup::Impl::Impl(std::string of_backend, const GroupEngine::Identity& identity,
@@ -164,6 +169,12 @@ class Packed {
   }
 
   Tensor whole() { return {memory_.data(), count_, dtype_}; }
+  // Ranks that cut the same total differently must not mix it up.
+  std::int32_t layout() const {
+    std::uint64_t hash = 0xCBF29CE484222325U;
+    for (const T& tensor : tensors_) hash = fnv1a(hash, tensor.count());
+    return static_cast<std::int32_t>(hash >> 33) | 1;
+  }
   std::size_t count() const { return count_; }
 
   // Part k of each tensor behind the other, then part k + 1 of each.
@@ -210,25 +221,40 @@ Work issue_packed(ProcessGroup::Impl& impl, Call call, const CallOptions& option
 
 }  // namespace
 
+namespace {
+
+void check_lists(const char* name, std::size_t outs, std::size_t ins) {
+  if (outs != ins)
+    throw DistArgumentError(std::string(name) + ": " + std::to_string(outs) + " outputs and " +
+                            std::to_string(ins) + " inputs");
+}
+
+}  // namespace
+
+// Each tensor is checked as if it went alone, before it is touched.
 Work ProcessGroup::all_reduce_coalesced(std::span<const Tensor> data, Reduction reduction,
                                         const CallOptions& options) {
+  for (const Tensor& tensor : data) impl_->arguments.all_reduce(tensor, reduction);
   const auto packed = std::make_shared<Packed<Tensor>>("all_reduce_coalesced", data, 1);
   packed->fill();
-  return issue_packed(*impl_, impl_->arguments.all_reduce(packed->whole(), reduction), options,
-                      [packed] { packed->spread(); });
+  Call call = impl_->arguments.all_reduce(packed->whole(), reduction);
+  call.layout = packed->layout();
+  return issue_packed(*impl_, std::move(call), options, [packed] { packed->spread(); });
 }
 
 Work ProcessGroup::all_gather_into_tensor_coalesced(std::span<const Tensor> outs,
                                                     std::span<const ConstTensor> ins,
                                                     const CallOptions& options) {
   const char* const name = "all_gather_into_tensor_coalesced";
+  check_lists(name, outs.size(), ins.size());
+  for (std::size_t i = 0; i < outs.size(); ++i)
+    impl_->arguments.all_gather_into_tensor(outs[i], ins[i]);
   const auto from = std::make_shared<Packed<ConstTensor>>(name, ins, 1);
   const auto to = std::make_shared<Packed<Tensor>>(name, outs, static_cast<std::size_t>(size()));
-  for (std::size_t i = 0; i < outs.size() && outs.size() == ins.size(); ++i)
-    impl_->arguments.all_gather_into_tensor(outs[i], ins[i]);
   from->fill();
-  return issue_packed(*impl_, impl_->arguments.all_gather_into_tensor(to->whole(), from->whole()),
-                      options, [from, to] { to->spread(); });
+  Call call = impl_->arguments.all_gather_into_tensor(to->whole(), from->whole());
+  call.layout = from->layout();
+  return issue_packed(*impl_, std::move(call), options, [from, to] { to->spread(); });
 }
 
 Work ProcessGroup::reduce_scatter_tensor_coalesced(std::span<const Tensor> outs,
@@ -236,15 +262,16 @@ Work ProcessGroup::reduce_scatter_tensor_coalesced(std::span<const Tensor> outs,
                                                    Reduction reduction,
                                                    const CallOptions& options) {
   const char* const name = "reduce_scatter_tensor_coalesced";
+  check_lists(name, outs.size(), ins.size());
+  for (std::size_t i = 0; i < outs.size(); ++i)
+    impl_->arguments.reduce_scatter_tensor(outs[i], ins[i], reduction);
   const auto from =
       std::make_shared<Packed<ConstTensor>>(name, ins, static_cast<std::size_t>(size()));
   const auto to = std::make_shared<Packed<Tensor>>(name, outs, 1);
-  for (std::size_t i = 0; i < outs.size() && outs.size() == ins.size(); ++i)
-    impl_->arguments.reduce_scatter_tensor(outs[i], ins[i], reduction);
   from->fill();
-  return issue_packed(*impl_,
-                      impl_->arguments.reduce_scatter_tensor(to->whole(), from->whole(), reduction),
-                      options, [from, to] { to->spread(); });
+  Call call = impl_->arguments.reduce_scatter_tensor(to->whole(), from->whole(), reduction);
+  call.layout = to->layout();
+  return issue_packed(*impl_, std::move(call), options, [from, to] { to->spread(); });
 }
 
 // ---- between two ranks -------------------------------------------------------------------------
@@ -286,7 +313,20 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(std::span<const P2POp> operati
   const Timeout timeout = limit(*impl_, options);
   std::vector<Work> works;
   works.reserve(calls.size());
-  for (const P2PCall& call : calls) works.emplace_back(impl_->engine.start(call, timeout));
+  try {
+    for (const P2PCall& call : calls) works.emplace_back(impl_->engine.start(call, timeout));
+  } catch (const std::exception& error) {
+    // Those that have begun use memory of a caller who will not know of them.
+    if (!works.empty()) impl_->engine.leave(std::string("a batch broke off: ") + error.what());
+    for (Work& work : works) {
+      try {
+        work.wait();
+      } catch (const DistError&) {
+        // What it says is a consequence of this.
+      }
+    }
+    throw;
+  }
   return works;
 }
 
@@ -310,11 +350,6 @@ std::vector<int> sorted_ranks(std::span<const int> ranks, int size) {
   if (std::adjacent_find(sorted.begin(), sorted.end()) != sorted.end())
     throw DistArgumentError(what + "one of them twice");
   return sorted;
-}
-
-std::uint64_t fnv1a(std::uint64_t hash, std::uint64_t value) {
-  for (int byte = 0; byte < 8; ++byte) hash = (hash ^ (value >> 8 * byte & 0xFFU)) * 0x100000001B3U;
-  return hash;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace distrun {
@@ -22,13 +23,19 @@ namespace {
 
 constexpr std::size_t kMaxWords = 4000;
 constexpr auto kLook = std::chrono::milliseconds(20);
+constexpr auto kMoment = std::chrono::milliseconds(300);
+constexpr int kUnknown = -1;  // no status of wait()
 
 struct Child {
   pid_t pid = -1;
   int words = -1;  // read end: what it threw
   std::optional<int> status;
   std::string thrown;
+  bool blames_another = false;
 };
+
+// In front of the words: whether they blame another rank.
+constexpr char kOwn = 'o', kAnother = 'a';
 
 // Where the ranks meet; gone with it.
 class Folder {
@@ -64,15 +71,18 @@ int threads_of_this_process() {
                             const GroupOptions& options) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(1);
-  std::string what;
+  std::string what(1, kOwn);
   try {
     body(options);
     std::fflush(nullptr);
     ::_exit(0);
+  } catch (const DistError& error) {
+    if (error.peer_rank()) what[0] = kAnother;
+    what += error.what();
   } catch (const std::exception& error) {
-    what = error.what();
+    what += error.what();
   } catch (...) {
-    what = "an exception that is no std::exception";
+    what += "an exception that is no std::exception";
   }
   what.resize(std::min(what.size(), kMaxWords));  // fits a pipe
   [[maybe_unused]] const ssize_t written = ::write(words, what.data(), what.size());
@@ -83,6 +93,7 @@ int threads_of_this_process() {
 std::string how_it_ended(const Child& child) {
   if (!child.thrown.empty()) return child.thrown;
   const int status = child.status.value_or(0);
+  if (status == kUnknown) return "ended, and something else in this process took its exit status";
   if (WIFSIGNALED(status))
     return std::string("killed by signal ") + std::to_string(WTERMSIG(status)) + " (" +
            ::strsignal(WTERMSIG(status)) + ")";
@@ -121,39 +132,39 @@ class Family {
     if (pid < 0) throw DistStoreError("spawn: " + os_error("fork", failure).detail);
   }
 
-  // The rank of the first that failed.
+  // The rank of the first that failed.  Of several within a moment, one that blames no other: whose
+  // group broke because of another's failure may end before that one.
   std::optional<int> wait() {
     std::optional<int> failed;
-    TimePoint kill_at = TimePoint::max();
+    TimePoint settled = TimePoint::max(), kill_at = TimePoint::max();
     for (;;) {
       bool all = true;
       for (std::size_t rank = 0; rank < children_.size(); ++rank) {
         Child& child = children_[rank];
         if (child.status) continue;
-        int status = 0;
-        if (::waitpid(child.pid, &status, WNOHANG) != child.pid) {
+        if (!has_ended(child)) {
           all = false;
           continue;
         }
-        child.status = status;
-        read_words(child);
-        if (status != 0 && !failed) {
-          failed = static_cast<int>(rank);
-          kill_at = Clock::now() + grace_;
-          signal_all(SIGTERM);
-        }
+        if (*child.status == 0) continue;
+        const bool better = failed && Clock::now() < settled && !child.blames_another &&
+                            children_[static_cast<std::size_t>(*failed)].blames_another;
+        if (!failed) settled = Clock::now() + kMoment;
+        if (!failed || better) failed = static_cast<int>(rank);
       }
       if (all) return failed;
-      if (Clock::now() >= kill_at) {
+      const TimePoint now = Clock::now();
+      const bool named = failed && (now >= settled ||
+                                    !children_[static_cast<std::size_t>(*failed)].blames_another);
+      if (named && kill_at == TimePoint::max() && !std::exchange(told_, true)) {
+        kill_at = now + grace_;
+        signal_all(SIGTERM);
+      }
+      if (now >= kill_at) {
         signal_all(SIGKILL);
         kill_at = TimePoint::max();
       }
-      std::vector<pollfd> ends;
-      for (const Child& child : children_)
-        if (!child.status) ends.push_back({child.words, POLLIN, 0});
-      // A pipe ends with its process; a child of that one may hold it longer.
-      const auto left = std::chrono::milliseconds(kLook).count();
-      ::poll(ends.data(), ends.size(), static_cast<int>(left));
+      ::poll(nullptr, 0, static_cast<int>(std::chrono::milliseconds(kLook).count()));
     }
   }
 
@@ -162,12 +173,23 @@ class Family {
   }
 
  private:
+  static bool has_ended(Child& child) {
+    int status = 0;
+    const pid_t ended = ::waitpid(child.pid, &status, WNOHANG);
+    if (ended == 0 || (ended < 0 && errno == EINTR)) return false;
+    // Somebody else has taken its status: how it ended is not known, and so not that it went well.
+    child.status = ended == child.pid ? status : kUnknown;
+    read_words(child);
+    return true;
+  }
   static void read_words(Child& child) {
     char room[kMaxWords];
     pollfd readable{child.words, POLLIN, 0};
     if (::poll(&readable, 1, 0) <= 0 || (readable.revents & POLLIN) == 0) return;
     const ssize_t n = ::read(child.words, room, sizeof room);
-    if (n > 0) child.thrown.assign(room, static_cast<std::size_t>(n));
+    if (n < 2) return;
+    child.blames_another = room[0] == kAnother;
+    child.thrown.assign(room + 1, static_cast<std::size_t>(n - 1));
   }
   void signal_all(int signo) {
     for (const Child& child : children_)
@@ -175,6 +197,7 @@ class Family {
   }
 
   const Timeout grace_;
+  bool told_ = false;
   std::vector<Child> children_;
 };
 
@@ -188,6 +211,11 @@ void spawn(int processes, const std::function<void(const GroupOptions& options)>
     throw DistArgumentError("spawn: this process has " + std::to_string(threads) +
                             " threads, and only one would go on after fork(); spawn before groups "
                             "and threads are made");
+  struct sigaction reaping {};
+  ::sigaction(SIGCHLD, nullptr, &reaping);
+  if (reaping.sa_handler == SIG_IGN || (reaping.sa_flags & SA_NOCLDWAIT) != 0)
+    throw DistArgumentError(
+        "spawn: SIGCHLD is ignored in this process, so that nobody could learn how a rank ended");
   const Folder folder;
   std::fflush(nullptr);  // else each child would write it, too
   Family family(options.grace);

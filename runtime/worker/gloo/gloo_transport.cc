@@ -96,6 +96,8 @@ class AlarmClock {
 
 using gloo::transport::UnboundBuffer;
 
+constexpr auto kLeast = std::chrono::milliseconds(1);
+
 class GlooTransfer final : public Transfer {
  public:
   enum class Direction { send, receive };
@@ -123,7 +125,9 @@ class GlooTransfer final : public Transfer {
 
   bool wait(TimePoint deadline) override {
     if (done_) return true;
-    const auto alarm = alarms_.set(deadline, [this] {
+    // An alarm that is due already would break off what is there already, too.
+    const auto when = std::max(deadline, Clock::now() + kLeast);
+    const auto alarm = alarms_.set(when, [this] {
       direction_ == Direction::send ? buffer_->abortWaitSend() : buffer_->abortWaitRecv();
     });
     struct CallOff {

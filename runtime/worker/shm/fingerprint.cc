@@ -42,7 +42,7 @@ std::string describe(const Fingerprint& print) {
   call.dtype = static_cast<DType>(print.dtype);
   call.sequence = print.sequence;
   call.count = print.count;
-  call.root = print.root;
+  if (has_root(call.op)) call.root = print.root;
   return to_string(call);
 }
 
@@ -69,7 +69,8 @@ std::string fields(const Fingerprint& a, const Fingerprint& b) {
   name(same_op && same_count && a.count != b.count, "the count");
   name(same_op && same_parts && (a.kind != b.kind || a.parts != b.parts), "the sizes of the parts");
   name(same_op && a.reduce != b.reduce, "the reduce operation");
-  name(same_op && a.root != b.root, "the root");
+  const bool rooted = has_root(static_cast<OpType>(a.op));
+  name(same_op && a.root != b.root, rooted ? "the root" : "the sizes of the tensors");
   return what;
 }
 
@@ -77,7 +78,7 @@ std::uint64_t gives(const Said& from, int to) {
   return from.table[static_cast<std::size_t>(to)];
 }
 std::uint64_t takes(const Said& to, int from, int ranks) {
-  return to.table[static_cast<std::size_t>(ranks + from)];
+  return to.table[static_cast<std::size_t>(ranks) + static_cast<std::size_t>(from)];
 }
 
 std::string sizes(std::uint64_t given, std::uint64_t taken, int from, int to) {
@@ -117,7 +118,7 @@ Fingerprint fingerprint_of(const Call& call) {
   print.largest = call.count;
   print.dtype = static_cast<std::uint8_t>(call.dtype);
   if (has_reduction(call.op)) print.reduce = static_cast<std::uint8_t>(call.reduce);
-  if (has_root(call.op)) print.root = call.root;
+  print.root = has_root(call.op) ? call.root : call.layout;
   take_parts(call.ins, print);
   take_parts(call.outs, print);
   return print;

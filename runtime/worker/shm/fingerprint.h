@@ -26,7 +26,7 @@ struct Fingerprint {
   std::uint64_t count = 0;
   std::uint64_t parts = 0;
   std::uint64_t largest = 0;  // of the parts this rank knows of, in elements
-  std::int32_t root = 0;
+  std::int32_t root = 0;      // of an operation without one: Call::layout
   std::uint8_t op = 0;
   std::uint8_t reduce = 0;
   std::uint8_t dtype = 0;

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
 
@@ -68,6 +69,39 @@ TEST(GroupCalls, AllToAllSingleSplitsRows) {
     EXPECT_THAT(even_out, ElementsAre(0, 0, 1, 1));
     const std::vector<std::size_t> wrong{1, 0};
     EXPECT_THROW(group.all_to_all_single(rows(in), rows(in), wrong, wrong), DistArgumentError);
+  }));
+}
+
+// Of memory that is input and output at once nothing is sent that came in before.
+TEST(GroupCalls, InputsMayBeOutputs) {
+  expect_nothing_thrown(as_ranks(3, [](ProcessGroup& group) {
+    const std::size_t part = 20'000;
+    std::vector<int> data(3 * part);
+    const auto fill = [&] {
+      for (std::size_t i = 0; i < 3; ++i)
+        std::fill_n(data.begin() + static_cast<std::ptrdiff_t>(i * part), part,
+                    10 * group.rank() + static_cast<int>(i));
+    };
+    const auto piece = [&](std::size_t i) { return std::span(data).subspan(i * part, part); };
+    fill();
+    group.all_to_all_single(data, data);
+    for (int i = 0; i < 3; ++i)
+      EXPECT_EQ(data[(static_cast<std::size_t>(i) + 1) * part - 1], 10 * i + group.rank());
+
+    const bool root = group.rank() == 1;
+    fill();
+    const std::vector<ConstTensor> ins{piece(0), piece(1), piece(2)};
+    group.scatter(piece(0), root ? ins : std::vector<ConstTensor>(), 1);
+    EXPECT_EQ(data[part - 1], 10 + group.rank());
+
+    fill();
+    const std::vector<Tensor> outs{piece(0), piece(1), piece(2)};
+    group.gather(piece(0), root ? outs : std::vector<Tensor>(), 1);
+    if (root) {
+      EXPECT_EQ(data[0], 0);
+      EXPECT_EQ(data[part], 10);
+      EXPECT_EQ(data[2 * part], 20);
+    }
   }));
 }
 
@@ -191,6 +225,35 @@ TEST(GroupCalls, SeveralTensorsGoAsOneOperation) {
                      both, std::vector<ConstTensor>{all_a, ConstTensor(other)}),
                  DistArgumentError);
   }));
+}
+
+TEST(GroupCalls, SeveralTensorsThatAreCutDifferentlyAreTold) {
+  const auto thrown = as_ranks(2, [](ProcessGroup& group) {
+    std::vector<float> one(1), three(3);
+    const std::vector<Tensor> tensors =
+        group.rank() == 0 ? std::vector<Tensor>{one, three} : std::vector<Tensor>{three, one};
+    group.all_reduce_coalesced(tensors);
+  });
+  EXPECT_THAT(thrown, ::testing::Each(HasSubstr("they differ in the sizes of the tensors")));
+}
+
+TEST(GroupCalls, AReceiveFromAnyoneEndsWhenAnotherRankFails) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto thrown = as_ranks(2, [](ProcessGroup& group) {
+    if (group.rank() == 1) throw DistError(ErrorKind::store, "x");
+    std::vector<float> data(1);
+    group.recv(data);
+  });
+  EXPECT_THAT(thrown[0], HasSubstr("left the group: an exception ended its work"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 10s);
+}
+
+TEST(GroupCalls, AnAbortIsToldToTheOthersWithItsReason) {
+  const auto thrown = as_ranks(2, [](ProcessGroup& group) {
+    if (group.rank() == 1) return group.abort("the data is stale");
+    group.barrier();
+  });
+  EXPECT_THAT(thrown[0], HasSubstr("left the group: the data is stale"));
 }
 
 TEST(GroupCalls, WhatIsToFollowAnOperationIsCalledOnceItIsDone) {

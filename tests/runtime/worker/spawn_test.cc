@@ -44,11 +44,29 @@ TEST(Spawn, TheFirstThatFailsIsNamedWithItsReason) {
               HasSubstr("killed by signal 9"));
 }
 
+TEST(Spawn, WhoFailedIsNamedAndNotWhomItTookAlong) {
+  const auto body = [](const GroupOptions& options) {
+    const auto group = init_process_group("gloo", options);
+    if (options.rank == 2) throw std::runtime_error("no more data");
+    group->barrier();
+  };
+  EXPECT_EQ(failure_of(3, body), "spawn: rank 2 of 3: no more data");
+}
+
+TEST(Spawn, IsRefusedWhereNobodyLearnsHowARankEnded) {
+  ::signal(SIGCHLD, SIG_IGN);
+  EXPECT_THROW(spawn(1, [](const GroupOptions&) {}), DistArgumentError);
+  ::signal(SIGCHLD, SIG_DFL);
+}
+
 TEST(Spawn, WhoDoesNotHeedSigtermIsKilled) {
   EXPECT_THAT(failure_of(2,
                          [](const GroupOptions& options) {
-                           if (options.rank == 1) ::_exit(3);
                            ::signal(SIGTERM, SIG_IGN);
+                           if (options.rank == 1) {
+                             ::usleep(300'000);
+                             ::_exit(3);
+                           }
                            for (;;) ::pause();
                          }),
               HasSubstr("rank 1 of 2: exited with status 3"));

@@ -4,8 +4,7 @@
 //   mesh.group("dp").all_reduce(gradients);         // with the rank that has the same "tp"
 //   mesh.local_rank("tp");                          // 0..3
 //   auto column = mesh["dp"];                       // the 1-D mesh of this rank's column
-//   auto all = mesh.flatten({"dp", "tp"});          // one dimension "dp_tp", with a group of its
-//   own
+//   auto all = mesh.flatten({"dp", "tp"});          // one dimension "dp_tp", with its own group
 //
 // Making a mesh and flattening are collective over the world; slicing is not, and makes no groups.
 #pragma once

@@ -2,10 +2,11 @@
  * other languages.  Calls look like NCCL's.
  *
  *   distrun_group group;
- *   distrun_config config = DISTRUN_CONFIG_INITIALIZER;      // RANK, WORLD_SIZE, … as distrun set
- * them if (distrun_init(&config, &group) != DISTRUN_SUCCESS) fprintf(stderr, "%s\n",
- * distrun_last_error()); distrun_all_reduce(data, data, 1000, DISTRUN_FLOAT32, DISTRUN_SUM, group,
- * NULL); distrun_close(group, 0); distrun_free(group);
+ *   distrun_config config = DISTRUN_CONFIG_INITIALIZER;  // RANK, WORLD_SIZE, … of the launcher
+ *   if (distrun_init(&config, &group) != DISTRUN_SUCCESS) puts(distrun_last_error());
+ *   distrun_all_reduce(data, data, 1000, DISTRUN_FLOAT32, DISTRUN_SUM, group, NULL);
+ *   distrun_close(group, 0);
+ *   distrun_free(group);
  *
  * A function that fails returns a code; the sentence for a person, and the rank to blame, are then
  * to be had in the same thread until its next call.  With a work, a collective only begins, and its
@@ -108,7 +109,7 @@ distrun_result distrun_abort(distrun_group group, const char* why);
 /* Closes first, for at most five seconds, if that was not done.  NULL is nothing. */
 void distrun_free(distrun_group group);
 
-/* ---- collectives: `send` may be `recv`, but not overlap it otherwise ---- */
+/* ---- collectives: `send` may be `recv` ---- */
 
 distrun_result distrun_broadcast(void* data, size_t count, distrun_dtype dtype, int32_t root,
                                  distrun_group group, distrun_work* work);
@@ -118,7 +119,7 @@ distrun_result distrun_all_reduce(const void* send, void* recv, size_t count, di
 distrun_result distrun_all_reduce_premul_sum(const void* send, void* recv, size_t count,
                                              distrun_dtype dtype, double factor,
                                              distrun_group group, distrun_work* work);
-/* `recv` is written at the root only, and may be NULL elsewhere if `send` may be written to. */
+/* `recv` counts at the root only. */
 distrun_result distrun_reduce(const void* send, void* recv, size_t count, distrun_dtype dtype,
                               distrun_op op, int32_t root, distrun_group group, distrun_work* work);
 /* `recv` has room for size times `count`. */

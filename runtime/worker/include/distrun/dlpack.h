@@ -1,9 +1,9 @@
 // Tensors from and to DLPack, with whichever dlpack.h the program has: the templates take any
 // struct with the members of DLTensor, DLManagedTensor or DLManagedTensorVersioned.
 //
-//   group->all_reduce(distrun::from_dlpack(*dl_tensor));       // borrowed for the call
-//   distrun::DLPackOwner<DLManagedTensorVersioned> owned(managed);   // calls its deleter at the
-//   end group->broadcast(owned.tensor(), 0);
+//   group->all_reduce(distrun::from_dlpack(*dl_tensor));    // borrowed for the call
+//   distrun::DLPackOwner<DLManagedTensorVersioned> owned(managed);    // calls its deleter
+//   group->broadcast(owned.tensor(), 0);
 //
 // Refused in words, with DistArgumentError: types of less than a byte or with several lanes, floats
 // that no collective can add up, strides with gaps, more than eight dimensions.

@@ -101,11 +101,11 @@ class Work {
   std::exception_ptr exception() const;
   // Of a completed recv: from whom.
   std::optional<int> source_rank() const;
-  // `what` is called once the operation is done: now, if it is; else from a thread of the group,
-  // which must not wait for this group there.
+  // `what` is called once the operation is done: now, if it is; else from a thread of the group.
+  // There it must not throw, wait for this group, call it or let go of it.
   void then(std::function<void(const Work& work)> what);
 
-  // The operation's number in its group, from 0, the same on every rank; send and recv have none.
+  // The number of an asynchronous collective in its group, from 0, the same on every rank.
   std::optional<std::uint64_t> sequence_number() const;
 
  private:
@@ -214,7 +214,8 @@ class ProcessGroup {
   // ---- between two ranks ----
 
   // What is sent with one tag arrives in the order in which it was sent.  Beside the collectives:
-  // neither waits for the other.  A receiver whose tensor differs in bytes throws, on both sides.
+  // neither waits for the other.  A receiver whose tensor has another type or count
+  // ends the group, and both sides are told why.
   void send(const ConstTensor& data, int to, int tag = 0, const CallOptions& options = {});
   Work isend(const ConstTensor& data, int to, int tag = 0, const CallOptions& options = {});
   // No source: from whoever sends first.  Returns the sender.

@@ -1,8 +1,8 @@
 // Tensors as collectives see them: views of dense memory that somebody else owns.
 //
 //   std::vector<float> gradients(1000);
-//   group->all_reduce(gradients);                                       // from a vector, array,
-//   span group->all_reduce(distrun::Tensor(pointer, {20, 50}, distrun::DType::bfloat16));
+//   group->all_reduce(gradients);     // from a vector, an array, a span
+//   group->all_reduce(distrun::Tensor(pointer, {20, 50}, distrun::DType::bfloat16));
 //
 // A Tensor may be written to, a ConstTensor not.  Neither owns anything: the memory must stay where
 // it is until the call, or the Work of an asynchronous call, is done.  Elements lie one behind the

@@ -82,6 +82,13 @@ TEST(ShmFingerprint, EveryFieldIsCompared) {
   EXPECT_EQ(change([](Call& call) { call.root = 1; }), in + "the root");
 }
 
+TEST(ShmFingerprint, OfTensorsThatGoAsOneTheSizesAreCompared) {
+  Call a = call_of(OpType::all_reduce), b = a;
+  a.layout = 17;
+  b.layout = 18;
+  EXPECT_EQ(Ranks({a, b}).difference(), "0/1: they differ in the sizes of the tensors");
+}
+
 TEST(ShmFingerprint, UnevenPartsAgreeIfAllRanksGiveTheSameSizes) {
   const Counts sizes{1, 0, 3};
   std::vector<Call> calls;
