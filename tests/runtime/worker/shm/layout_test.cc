@@ -30,7 +30,7 @@ TEST(ShmLayout, BuffersAlternateAlsoWhereRoundsWrapAround) {
 }
 
 TEST(ShmLayout, PiecesCoverTheWholeOnce) {
-  for (const std::uint64_t total : {0, 1, 63, 64, 65, 127, 128, 129, 1000}) {
+  for (const std::uint64_t total : {0U, 1U, 63U, 64U, 65U, 127U, 128U, 129U, 1000U}) {
     std::uint64_t next = 0;
     for (std::uint64_t i = 0; i < pieces_in(total, 64); ++i) {
       const Extent piece = piece_of(total, 64, i);
@@ -63,7 +63,7 @@ TEST(ShmLayout, AreasFitIntoTheBufferInWholeLines) {
 TEST(ShmLayout, SharesCoverAChunkOnceAndFitIntoAreas) {
   for (const int ranks : {1, 2, 3, 5, 128})
     for (const std::size_t width : {1U, 2U, 4U, 8U, 16U}) {
-      const std::size_t area = area_bytes(64 * 1024, ranks);
+      const std::size_t area = area_bytes(std::size_t{65536}, ranks);
       const std::uint64_t chunk = area / width * static_cast<unsigned>(ranks);
       for (const std::uint64_t count :
            {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{97}, chunk - 1, chunk}) {
