@@ -64,8 +64,8 @@ void Lockstep::wait_for(int peer, TimePoint deadline) {
     look_for_leavers(peer);
     sleep_for(peer, std::min(look, deadline));
     const TimePoint now = Clock::now();
-    if (now >= look) {
-      look_for_dead(peer);
+    if (now >= look || now >= deadline) {
+      look_for_dead(peer);  // a dead rank is not called late
       look = now + kStep;
     }
     if (now < deadline) continue;

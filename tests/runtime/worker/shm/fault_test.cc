@@ -72,7 +72,7 @@ TEST(SharedMemoryFault, ADeadRankIsToldToThoseThatSleepInABarrier) {
     return outcome_of([&] { runner->run(barrier_call(), soon()); });
   });
   EXPECT_EQ(reports[2], "killed by 9");
-  for (const std::size_t rank : {0, 1})
+  for (const std::size_t rank : {0U, 1U})
     EXPECT_TRUE(reports[rank].starts_with("lost 2: its process ended")) << reports[rank];
 }
 
@@ -101,7 +101,7 @@ TEST(SharedMemoryFault, StoppedRanksAreNamedAtTheDeadlineAndNobodyElse) {
   for (const int rank : {0, 2}) ASSERT_TRUE(ranks.has_said(rank, "late 1 3"));
   for (const int rank : {1, 3}) ranks.signal(rank, SIGCONT);
   const Strings reports = ranks.reports();
-  for (const std::size_t rank : {1, 3})
+  for (const std::size_t rank : {1U, 3U})
     EXPECT_NE(reports[rank].find("it has waited for this rank until its deadline"),
               std::string::npos)
         << reports[rank];
@@ -176,7 +176,7 @@ Strings differing(const std::function<void(int rank, Call& call)>& change, int s
     std::vector<float> data(100'000, static_cast<float>(rank));
     Call call = all_reduce_call(data, 7);
     change(rank, call);
-    const std::string outcome = outcome_of([&] { runner->run(call, soon()); });
+    std::string outcome = outcome_of([&] { runner->run(call, soon()); });
     for (const float value : data)
       if (value != static_cast<float>(rank)) return "data was touched after: " + outcome;
     return outcome;

@@ -186,7 +186,7 @@ TEST(ShmJoin, StrangersAtTheSocketAreTurnedAwayAndHurtNobody) {
     const std::string call = store.get("shm/call");
     const std::string name = call.substr(0, call.size() - 32);
     std::vector<Fd> strangers;
-    for (const std::size_t size : {0, 1, 8, 100, 616, 5000}) {
+    for (const std::size_t size : {0U, 1U, 8U, 100U, 616U, 5000U}) {
       strangers.push_back(connect_unix(name, soon()));  // stays, and is silent if size is 0
       std::vector<std::byte> garbage(size, std::byte{0x5A});
       const int file = strangers.back().get();
@@ -221,7 +221,7 @@ TEST(ShmJoin, NonsenseInARanksMemoryIsAtWorstAWrongResult) {
             [static_cast<unsigned>(turn) % 6];
         call.root = turn % 2;
         call.count = call.op == OpType::all_reduce ? 500 : 250;
-        for (const std::uint64_t at : {0, 250}) {
+        for (const std::uint64_t at : {0U, 250U}) {
           call.ins.push_back({reinterpret_cast<std::byte*>(in.data() + at), 250});
           call.outs.push_back({reinterpret_cast<std::byte*>(out.data() + at), 250});
         }
@@ -275,6 +275,7 @@ TEST(ShmJoin, ItsKeysAreGoneFromTheStoreOnceAllHaveJoined) {
   HashStore store;
   std::vector<std::string> reports(3);
   std::vector<std::thread> ranks;
+  ranks.reserve(3);
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back(
         [&, rank] { reports[static_cast<std::size_t>(rank)] = works(*store.clone(), rank, 3); });

@@ -124,6 +124,7 @@ std::vector<std::string> run_threads(int ranks, const Body& body) {
   HashStore store;
   std::vector<std::string> reports(static_cast<std::size_t>(ranks));
   std::vector<std::thread> threads;
+  threads.reserve(reports.size());
   for (int rank = 0; rank < ranks; ++rank)
     threads.emplace_back([&, rank] {
       const auto own = store.clone();

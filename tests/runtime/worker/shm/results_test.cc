@@ -170,6 +170,7 @@ class Checker {
     call.reduce = reduction;
     call.factor = rank_ + 2;
     std::vector<Bytes> ins;
+    ins.reserve(counts.size());
     for (int to = 0; to < size_; ++to)
       ins.push_back(data_of(dtype, rank_, to, counts[static_cast<std::size_t>(to)]));
     for (std::size_t to = 0; to < ins.size(); ++to)
@@ -273,7 +274,7 @@ TEST_P(SharedMemoryResults, ReductionsOfEveryTypeAndOperation) {
     Checker checker(store, rank, size);
     for (int dtype = 0; dtype < kDTypes; ++dtype)
       for (int op = 0; op <= static_cast<int>(ReduceOp::premul_sum); ++op)
-        for (const std::uint64_t count : {0, 1, 5, 300}) {
+        for (const std::uint64_t count : {0U, 1U, 5U, 300U}) {
           const auto type = static_cast<DType>(dtype);
           const auto reduction = static_cast<ReduceOp>(op);
           checker.reduce(OpType::all_reduce, type, reduction, 0, count, count % 2 == 0);
@@ -307,6 +308,7 @@ TEST_P(SharedMemoryResults, EveryOperationAtEverySize) {
           checker.scatter(dtype, root, counts);
           checker.reduce_scatter(dtype, ReduceOp::sum, counts, in_place);
           std::vector<Counts> matrix;
+          matrix.reserve(counts.size());
           for (int from = 0; from < size; ++from)
             matrix.push_back(counts.front() == counts.back() ? counts : uneven(size, count, from));
           checker.all_to_all(dtype, matrix);
@@ -327,7 +329,7 @@ TEST(SharedMemory, ResultsAreTheSameBitForBitOnAllRanks) {
     const auto runner = connect(store, rank, size);
     std::uint64_t hash = 14695981039346656037U;
     std::uint64_t sequence = 0;
-    for (const std::size_t count : {3, 1'000, 4'001, 300'000}) {
+    for (const std::size_t count : {3U, 1'000U, 4'001U, 300'000U}) {
       std::vector<float> data(count);
       for (std::size_t i = 0; i < count; ++i)
         data[i] = std::ldexp(1.0F + static_cast<float>(i % 997) / 997.0F,
@@ -346,7 +348,7 @@ TEST(SharedMemory, ResultsOfThreadsAreThoseOfProcesses) {
   for (const int size : {2, 3}) {
     const Body body = [&](int rank, Store& store) {
       Checker checker(store, rank, size);
-      for (const std::uint64_t count : {1, 300, 20'000}) {
+      for (const std::uint64_t count : {1U, 300U, 20'000U}) {
         checker.reduce(OpType::all_reduce, DType::float32, ReduceOp::sum, 0, count, true);
         checker.broadcast(DType::int16, size - 1, count);
         checker.gather(OpType::all_gather, DType::float64, 0, uneven(size, count, 1), false);
