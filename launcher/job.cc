@@ -322,8 +322,9 @@ class JobMaker {
     cluster.prefix += "/" + job_.spec.run_id;
     cluster.ttl_seconds = conf.etcd_ttl;
     if (!options_.rdzv_id) {
-      warn("--rdzv-id is missing: of all jobs without one on this etcd, by whomever, there is only "
-           "one; give each job a name of its own, the same on all its nodes");
+      warn(
+          "--rdzv-id is missing: of all jobs without one on this etcd, by whomever, there is only "
+          "one; give each job a name of its own, the same on all its nodes");
     }
 
     rendezvous::etcd::Security& security = cluster.security;
