@@ -5,6 +5,7 @@
 #include "runtime/worker/init_method.h"
 #include "runtime/worker/process_group.h"
 #include "runtime/worker/shm/shared_memory.h"
+#include "runtime/worker/waiting_in_store.h"
 #ifdef DISTRUN_HAS_GLOO
 #include "runtime/worker/gloo/gloo_transport.h"
 #endif
@@ -27,8 +28,22 @@ std::string this_process() {
   return "pid " + std::to_string(::getpid()) + " on " + host;
 }
 
-// Every rank enters itself and waits for the others; who is missing is named.
-void meet(Store& store, const GroupEngine::Identity& me, TimePoint deadline) {
+// What a rank that cannot join tells the others, which would wait for it until their time is up.
+constexpr const char* kGaveUp = "gave_up";
+
+void throw_if_another_gave_up(Store& group, const GroupEngine::Identity& me) {
+  if (!group.check({kGaveUp})) return;
+  const std::string text = group.get(kGaveUp);  // "RANK reason"
+  const std::size_t space = text.find(' ');
+  throw DistBackendError(
+      "process group \"" + me.name + "\": rank " + text.substr(0, space) +
+          " could not join: " + text.substr(std::min(space, text.size() - 1) + 1),
+      std::atoi(text.c_str()));
+}
+
+// Every rank enters itself and waits for the others; who is missing is named.  `group`: where a
+// rank tells that it has given up.
+void meet(Store& store, Store& group, const GroupEngine::Identity& me, TimePoint deadline) {
   if (store.add("joined/" + std::to_string(me.rank), 1) != 1)
     throw DistStoreError("process group \"" + me.name + "\": rank " + std::to_string(me.rank) +
                          " has joined already, on " + store.description() +
@@ -38,8 +53,7 @@ void meet(Store& store, const GroupEngine::Identity& me, TimePoint deadline) {
   members.reserve(static_cast<std::size_t>(me.size));
   for (int rank = 0; rank < me.size; ++rank) members.push_back(FailureBoard::member_key(rank));
   try {
-    const auto left = std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0)));
-    store.wait(members, deadline == TimePoint::max() ? kNoTimeout : left);
+    wait_or_hear(store, members, deadline, [&] { throw_if_another_gave_up(group, me); });
   } catch (const DistTimeoutError&) {
     std::string missing;
     std::optional<int> first;
@@ -73,7 +87,9 @@ std::unique_ptr<Transport> connect(Store& store, const GroupEngine::Identity& me
     address.address = tcp->local_address();
   if (address.address.empty()) address.address = "127.0.0.1";
   PrefixStore mesh("mesh", store.clone());
-  return connect_gloo(mesh, me.rank, me.size, address, deadline);
+  const auto group = store.clone();
+  return connect_gloo(mesh, me.rank, me.size, address, deadline,
+                      [&] { throw_if_another_gave_up(*group, me); });
 #else
   static_cast<void>(store);
   static_cast<void>(local_address);
@@ -124,6 +140,16 @@ void connect_host(GroupEngine::Links& links, const GroupEngine::Identity& me, Ti
   }
 }
 
+void tell_that_it_gave_up(Store& group, const GroupEngine::Identity& me, const DistError& error) {
+  // Who was late, or another that gave up, everybody finds by himself.
+  if (error.kind() == ErrorKind::timeout || error.peer_rank()) return;
+  try {
+    group.set(kGaveUp, std::to_string(me.rank) + " " + error.what());
+  } catch (const DistError&) {
+    // The store is what failed.
+  }
+}
+
 }  // namespace
 
 GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& me) {
@@ -131,12 +157,17 @@ GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& 
   if (me.size == 1) return links;
   const TimePoint deadline = deadline_after(me.timeout, "the group's timeout");
   links.store = std::make_shared<PrefixStore>(place.path + "/" + me.name, place.store->clone());
-  meet(*links.store, me, deadline);
-  links.transport = connect(*links.store, me, place.local_address, deadline);
-  connect_host(links, me, deadline);
-  // A rank that left while others still connect would look to them like a broken network.
-  PrefixStore connected("connected", links.store->clone());
-  meet(connected, me, deadline);
+  try {
+    meet(*links.store, *links.store, me, deadline);
+    links.transport = connect(*links.store, me, place.local_address, deadline);
+    connect_host(links, me, deadline);
+    // A rank that left while others still connect would look to them like a broken network.
+    PrefixStore connected("connected", links.store->clone());
+    meet(connected, *links.store, me, deadline);
+  } catch (const DistError& error) {
+    tell_that_it_gave_up(*links.store, me, error);
+    throw;
+  }
   return links;
 }
 

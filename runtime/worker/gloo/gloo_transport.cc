@@ -221,7 +221,8 @@ void ignore_broken_pipes() {
 }  // namespace
 
 std::unique_ptr<Transport> connect_gloo(Store& store, int rank, int size,
-                                        const GlooAddress& address, TimePoint deadline) {
+                                        const GlooAddress& address, TimePoint deadline,
+                                        const std::function<void()>& hear) {
   ignore_broken_pipes();
   gloo::transport::tcp::attr attributes;
   attributes.iface = address.interface;
@@ -234,7 +235,7 @@ std::unique_ptr<Transport> connect_gloo(Store& store, int rank, int size,
     const auto left = std::chrono::duration_cast<Timeout>(deadline - Clock::now());
     // Zero would mean at once.
     context->setTimeout(std::clamp<Timeout>(left, Timeout(1), kNever));
-    GlooStoreAdapter adapter(store, deadline);
+    GlooStoreAdapter adapter(store, deadline, hear);
     context->connectFullMesh(adapter, device);
     return std::make_unique<GlooTransport>(std::move(context));
   } catch (const DistError&) {

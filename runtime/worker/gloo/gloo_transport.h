@@ -9,6 +9,7 @@
 #include "runtime/worker/transport.h"
 #include <distrun/store.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -19,8 +20,10 @@ struct GlooAddress {
   std::string address;    // else this one
 };
 
-// Connects every rank with every other.  Throws DistError.
+// Connects every rank with every other.  `hear` is called now and then while others are waited for,
+// and may throw.  Throws DistError.
 std::unique_ptr<Transport> connect_gloo(Store& store, int rank, int size,
-                                        const GlooAddress& address, TimePoint deadline);
+                                        const GlooAddress& address, TimePoint deadline,
+                                        const std::function<void()>& hear);
 
 }  // namespace distrun

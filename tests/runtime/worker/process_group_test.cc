@@ -274,6 +274,31 @@ TEST(ProcessGroup, RanksThatDoNotJoinAreNamed) {
   }
 }
 
+TEST(ProcessGroup, ARankThatCannotJoinIsToldToTheOthersSoon) {
+  const auto store = std::make_shared<HashStore>();
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<std::string> thrown(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        init_process_group("gloo", {.timeout = 60s,
+                                    .store = store,
+                                    .rank = rank,
+                                    .world_size = 2,
+                                    .name = "g",
+                                    .local_address = rank == 0 ? "" : "192.0.2.1"});
+      } catch (const DistError& error) {
+        thrown[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (auto& rank : ranks) rank.join();
+  EXPECT_THAT(thrown[1], HasSubstr("from address 192.0.2.1"));
+  EXPECT_THAT(thrown[0], HasSubstr("rank 1 could not join: "));
+  EXPECT_THAT(thrown[0], HasSubstr("from address 192.0.2.1"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, 20s);
+}
+
 TEST(ProcessGroup, TwoProcessesWithOneRankAreToldApart) {
   const auto store = std::make_shared<HashStore>();
   const GroupOptions options{

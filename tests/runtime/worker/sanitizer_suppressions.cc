@@ -1,4 +1,4 @@
-// What ThreadSanitizer cannot see.  Asked for by its runtime when a test starts; otherwise unused.
+// What the sanitizers cannot see, or see in Gloo.  Asked for by their runtimes when a test starts.
 
 // Gloo's buffers wait, in their destructor, until no other thread uses them: they count the users
 // with a shared_ptr.  Debian's libgloo is built without TSan, so that the counting, which orders
@@ -7,4 +7,9 @@ extern "C" const char* __tsan_default_suppressions() {  // NOLINT(bugprone-reser
   return "race:gloo::transport::tcp::UnboundBuffer::handleRecvCompletion\n"
          "race:gloo::transport::tcp::UnboundBuffer::handleSendCompletion\n"
          "race:gloo::transport::tcp::UnboundBuffer::signalException\n";
+}
+
+// Gloo forgets what the resolver gave it if no socket can be bound to that.
+extern "C" const char* __lsan_default_suppressions() {  // NOLINT(bugprone-reserved-identifier)
+  return "leak:gloo::transport::tcp::CreateDeviceAttr\n";
 }
