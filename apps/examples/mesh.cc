@@ -31,7 +31,8 @@ void train(const distrun::DeviceMesh& mesh) {
   std::vector<double> output{0};
   for (std::size_t k = 0; k < columns; ++k) output[0] += weights[k] * input(row, first + k);
   mesh.group("tp").all_reduce(output);
-  const double expected = static_cast<double>((row + 1) * kInputs * (kInputs + 1) / 2);
+  const std::size_t sum_of_inputs = kInputs * (kInputs + 1) / 2;
+  const auto expected = static_cast<double>((row + 1) * sum_of_inputs);
   if (std::abs(output[0] - expected) > 1e-9) throw std::runtime_error("the forward pass is wrong");
 
   // Backward: the gradient of each weight is its input; the mean over the rows.

@@ -236,7 +236,7 @@ void Notice::write(std::vector<std::byte>& message, std::span<const std::byte> w
 }
 
 std::size_t Notice::max_bytes(int size, std::size_t max_data) {
-  return sizeof(Header) + 2 * 8 * static_cast<std::size_t>(size) + max_data;
+  return sizeof(Header) + std::size_t{16} * static_cast<std::size_t>(size) + max_data;
 }
 
 std::optional<Notice> Notice::read(std::span<const std::byte> message, int size) {

@@ -23,12 +23,11 @@ namespace distrun {
 
 class Notice {
  public:
-  // `data`: what goes with it; it is only measured here.
-  static Notice of(const Call& call, int rank);
+  static Notice of(const Call& from, int rank);
   // nullopt: not a notice of a group of that size.
   static std::optional<Notice> read(std::span<const std::byte> message, int size);
-  // With `data` behind it.
-  void write(std::vector<std::byte>& message, std::span<const std::byte> data) const;
+  // With that behind it.
+  void write(std::vector<std::byte>& message, std::span<const std::byte> with) const;
   static std::size_t max_bytes(int size, std::size_t max_data);
 
   int rank = 0;

@@ -48,7 +48,7 @@ std::string FailureBoard::name_of(int rank) {
 
 GroupFailure FailureBoard::report(const GroupFailure& failure) {
   try {
-    const auto counts = GroupFailure::decode(store_->compare_set(kFailure, "", failure.encode()));
+    auto counts = GroupFailure::decode(store_->compare_set(kFailure, "", failure.encode()));
     // Who has said goodbye waits for nobody any more.
     store_->set(kGoodbye, "0");
     return counts;

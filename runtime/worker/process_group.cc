@@ -376,6 +376,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks
   if (own == members.end()) return nullptr;
   me.rank = static_cast<int>(own - members.begin());
   std::vector<int> global;
+  global.reserve(members.size());
   for (const int member : members)
     global.push_back(impl_->global_ranks[static_cast<std::size_t>(member)]);
   return std::make_shared<ProcessGroup>(

@@ -29,6 +29,7 @@ class SubTransfer final : public Transfer {
 
 std::vector<int> named(const std::vector<int>& part, const std::vector<int>& ranks) {
   std::vector<int> names;
+  names.reserve(part.size());
   for (const int index : part) names.push_back(ranks[static_cast<std::size_t>(index)]);
   return names;
 }

@@ -86,7 +86,7 @@ class DLPackOwner {
 
 // For others to own: `memory` is let go when they call the deleter.
 template <class Managed>
-Managed* to_dlpack(const Tensor& tensor, std::shared_ptr<void> memory) {
+Managed* to_dlpack(const Tensor& tensor, const std::shared_ptr<void>& memory) {
   struct Holder {
     Managed managed{};
     std::vector<std::int64_t> shape, strides;
@@ -101,7 +101,7 @@ Managed* to_dlpack(const Tensor& tensor, std::shared_ptr<void> memory) {
     holder->strides[i] = step;
     step *= sizes[i];
   }
-  holder->memory = std::move(memory);
+  holder->memory = memory;
   Managed& managed = holder->managed;
   auto& dl = managed.dl_tensor;
   dl.data = tensor.data();

@@ -61,6 +61,7 @@ inline std::vector<std::uint64_t> all_sizes(ProcessGroup& group, std::uint64_t m
 
 inline std::vector<Bytes> rooms_for(const std::vector<std::uint64_t>& sizes) {
   std::vector<Bytes> rooms;
+  rooms.reserve(sizes.size());
   for (const std::uint64_t size : sizes)
     rooms.push_back(room_for(size, static_cast<int>(rooms.size())));
   return rooms;
@@ -68,6 +69,7 @@ inline std::vector<Bytes> rooms_for(const std::vector<std::uint64_t>& sizes) {
 
 inline std::vector<nlohmann::json> decode_all(const std::vector<Bytes>& all) {
   std::vector<nlohmann::json> objects;
+  objects.reserve(all.size());
   for (const Bytes& bytes : all) objects.push_back(decode(bytes, static_cast<int>(objects.size())));
   return objects;
 }
