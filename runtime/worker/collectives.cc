@@ -197,8 +197,11 @@ std::vector<Notice> Collectives::collect(const Call& call, TimePoint deadline) {
   auto absent = absent_at(std::min(slow, deadline));
   if (!absent.empty() && slow < deadline) waiting_(call, absent);
   // A look at each in turn: one that dies is not to go unnoticed behind one that is only late.
-  while (!absent.empty() && Clock::now() < deadline)
+  while (!absent.empty() && Clock::now() < deadline) {
+    const std::size_t before = absent.size();
     absent = absent_at(std::min(Clock::now() + kLook, deadline));
+    if (!absent.empty() && absent.size() != before) waiting_(call, absent);
+  }
   if (!absent.empty()) throw PeersLate(std::move(absent));
   for (int peer = 1; peer < size_; ++peer) {
     const auto slot = std::span(notices_).subspan(slot_ * static_cast<std::size_t>(peer), slot_);

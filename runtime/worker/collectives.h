@@ -30,7 +30,8 @@ void run_alone(const Call& call);
 
 class Collectives final : public CallRunner {
  public:
-  // Called on rank 0 with the ranks it still waits for, once in a call that is slow to start.
+  // Called on rank 0 with the ranks it still waits for, in a call that is slow to start: once, and
+  // again when they have become fewer.
   using Waiting = std::function<void(const Call& call, const std::vector<int>& ranks)>;
 
   // `small`: bytes of one rank's data that go with the agreement, the same on all ranks; 0: what
