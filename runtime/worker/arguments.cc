@@ -2,7 +2,10 @@
 
 #include "runtime/worker/reduction.h"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
+#include <vector>
 
 namespace distrun {
 namespace {
@@ -239,6 +242,38 @@ Call Arguments::reduce_scatter(const Tensor& out, std::span<const ConstTensor> i
   return call;
 }
 
+namespace {
+
+// Each input may be the output of the same rank.  Others may be written to before they are read.
+void check_overlap(const Call& call) {
+  const std::size_t width = size_of(call.dtype);
+  const auto before = [](const ConstPart& a, const ConstPart& b) {
+    return std::less<>()(a.data, b.data);
+  };
+  std::vector<ConstPart> ins = call.ins;
+  std::erase_if(ins, [](const ConstPart& part) { return part.count == 0; });
+  std::sort(ins.begin(), ins.end(), before);
+  for (std::size_t i = 0; i < call.outs.size(); ++i) {
+    const Part& out = call.outs[i];
+    const ConstPart end{out.data + out.count * width, 0};
+    const auto same = [&](const ConstPart& in) {
+      return in.data == out.data && in.count == out.count && in == call.ins[i];
+    };
+    // Of those that begin before its end, the last one reaches furthest, if they do not overlap.
+    for (auto in = std::lower_bound(ins.begin(), ins.end(), end, before);
+         out.count > 0 && in != ins.begin();) {
+      --in;
+      if (!std::less<>()(out.data, in->data + in->count * width)) break;
+      if (!same(*in))
+        refuse(call.op,
+               "an input lies in the memory of another rank's output; give it memory of "
+               "its own");
+    }
+  }
+}
+
+}  // namespace
+
 Call Arguments::all_to_all(std::span<const Tensor> outs, std::span<const ConstTensor> ins) const {
   Call call;
   call.op = OpType::all_to_all;
@@ -248,6 +283,7 @@ Call Arguments::all_to_all(std::span<const Tensor> outs, std::span<const ConstTe
   set_ins(call, ins, outs.front(), size_);
   check_own_part(call.op, outs[static_cast<std::size_t>(rank_)].count(),
                  ins[static_cast<std::size_t>(rank_)].count(), "the outputs");
+  check_overlap(call);
   return call;
 }
 
@@ -273,6 +309,7 @@ Call Arguments::all_to_all_single(const Tensor& out, const ConstTensor& in,
   }
   const auto own = static_cast<std::size_t>(rank_);
   check_own_part(call.op, call.outs[own].count, call.ins[own].count, "the output");
+  check_overlap(call);
   return call;
 }
 

@@ -102,6 +102,30 @@ TEST(GroupCalls, InputsMayBeOutputs) {
       EXPECT_EQ(data[part], 10);
       EXPECT_EQ(data[2 * part], 20);
     }
+
+    fill();
+    group.all_gather_into_tensor(data, piece(0));
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(data[(i + 1) * part - 1], 10 * i);
+
+    fill();
+    group.reduce_scatter_tensor(piece(0), data);
+    EXPECT_EQ(data[part - 1], 30 + 3 * group.rank());
+  }));
+}
+
+// Parts that begin elsewhere as output than as input would be overwritten before they are read.
+TEST(GroupCalls, InputsThatOverlapOtherOutputsAreRefused) {
+  expect_nothing_thrown(as_ranks(2, [](ProcessGroup& group) {
+    std::vector<int> data(6);
+    const std::vector<std::size_t> in_splits{1, 5}, out_splits{5, 1};
+    const bool first = group.rank() == 0;
+    EXPECT_THROW(group.all_to_all_single(data, data, first ? in_splits : out_splits,
+                                         first ? out_splits : in_splits),
+                 DistArgumentError);
+    std::vector<int> a(2), b(2), c(2), d(2);  // wherever they are in memory
+    const std::vector<Tensor> outs{a, c};
+    const std::vector<ConstTensor> ins{b, d};
+    group.all_to_all(outs, ins);
   }));
 }
 

@@ -141,6 +141,7 @@ distrun_result distrun_reduce_scatter(const void* send, void* recv, size_t count
 /* `count` to and from each rank. */
 distrun_result distrun_all_to_all(const void* send, void* recv, size_t count, distrun_dtype dtype,
                                   distrun_group group, distrun_work* work);
+/* `send` may be `recv` if the counts are the same. */
 distrun_result distrun_all_to_all_v(const void* send, const size_t* send_counts, void* recv,
                                     const size_t* recv_counts, distrun_dtype dtype,
                                     distrun_group group, distrun_work* work);

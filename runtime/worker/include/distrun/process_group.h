@@ -186,7 +186,7 @@ class ProcessGroup {
   // As above, with one tensor for each rank; they may differ in size.
   Work reduce_scatter(const Tensor& out, std::span<const ConstTensor> ins,
                       Reduction reduction = ReduceOp::sum, const CallOptions& options = {});
-  // ins[j] to rank j, into its outs[this rank].
+  // ins[j] to rank j, into its outs[this rank].  ins[j] may be outs[j].
   Work all_to_all(std::span<const Tensor> outs, std::span<const ConstTensor> ins,
                   const CallOptions& options = {});
   // As above, with parts of one tensor.  Splits count rows (of the first dimension), one for each
