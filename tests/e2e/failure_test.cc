@@ -26,11 +26,11 @@ TEST(Failure, TheJobEndsWithTheFirstFailuresOwnStatus) {
 
 TEST(Failure, TheReportNamesTheFirstWithItsLastLinesAndVictimsAsVictims) {
   TempFolder folder;
-  // Rank 2 fails; rank 0 fails because of it, before it was told to stop.
-  const Ran ran = run_distrun({"--nproc-per-node", "3"},
-                              {"rank", "2", "err", "the real reason", "touch", folder / "dead",
-                               "exit", "13", ",", "rank", "0", "until", folder / "dead", "err",
-                               "connection closed by peer", "exit", "1", ",", "forever"});
+  // Rank 2 fails; rank 0 fails because of it, perhaps before it is told to stop.
+  const Ran ran = run_distrun(
+      {"--nproc-per-node", "3"},
+      {"rank", "2", "err", "the real reason", "pid", folder / "pid", "exit", "13", ",", "rank", "0",
+       "gone", folder / "pid", "err", "connection closed by peer", "exit", "1", ",", "forever"});
   EXPECT_EQ(ran.status, 13) << ran.err;
   const std::size_t root = ran.err.find("Root Cause");
   ASSERT_NE(root, std::string::npos) << ran.err;

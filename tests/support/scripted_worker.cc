@@ -14,6 +14,7 @@
 //   walker         a grandchild that forks and exits all the time, deaf, for ten seconds at most
 //   touch FILE     make it                     until FILE   wait until it exists
 //   pid FILE       write our pid into it       lines N      N numbered lines on stdout
+//   gone FILE      wait until the process whose pid is in FILE is dead (a zombie, or reaped)
 //   eat MIB        use that much memory
 //
 // At the end: exit 0.
@@ -47,6 +48,24 @@ void pause_ms(long ms) {
 
 [[noreturn]] void wait_for_ever() {
   for (;;) pause_ms(1000);
+}
+
+// The first line of a small file; empty while there is none.
+std::string first_line(const std::string& path) {
+  std::string text(512, '\0');
+  const int fd = ::open(path.c_str(), O_RDONLY);
+  const ssize_t n = fd < 0 ? -1 : ::read(fd, text.data(), text.size());
+  if (fd >= 0) ::close(fd);
+  text.resize(n < 0 ? 0 : static_cast<std::size_t>(n));
+  const std::size_t end = text.find('\n');
+  return end == std::string::npos ? std::string() : text.substr(0, end);
+}
+
+// Dead as its parent sees it: a file that it made, or a connection that it closed, comes earlier.
+bool is_dead(const std::string& pid) {
+  const std::string stat = first_line("/proc/" + pid + "/stat");
+  const std::size_t name_end = stat.rfind(") ");
+  return name_end == std::string::npos || stat[name_end + 2] == 'Z' || stat[name_end + 2] == 'X';
 }
 
 int environment_number(const char* name) {
@@ -149,6 +168,10 @@ int main(int argc, char** argv) {
     else if (verb == "until") {
       struct stat info {};
       while (::stat(value.c_str(), &info) != 0) pause_ms(5);
+    } else if (verb == "gone") {
+      std::string pid;
+      while ((pid = first_line(value)).empty()) pause_ms(5);
+      while (!is_dead(pid)) pause_ms(5);
     } else if (verb == "pid") {
       const int fd = ::open(value.c_str(), O_CREAT | O_WRONLY | O_APPEND, 0644);
       write_all(fd, std::to_string(::getpid()) + "\n");
