@@ -27,6 +27,8 @@ namespace {
 constexpr auto kProgressPause = std::chrono::seconds(1);
 // For the last words to other nodes.
 constexpr Duration kFarewell = std::chrono::seconds(5);
+// For a reader that takes nothing, once the job was told to stop.
+constexpr Duration kReaderPatience = std::chrono::seconds(5);
 
 class Launcher {
  public:
@@ -62,12 +64,25 @@ class Launcher {
 
  private:
   // What workers wrote is not ours to drop: as long as somebody holds the other end of our stdout
-  // and stderr, it is waited for.  A stop signal says that nobody will read it.
+  // and stderr, it is waited for.  A stop signal says that nobody will read it.  One that came
+  // while the job ran was for the job: whoever reads is given what there is, as long as it takes
+  // some.
   bool wait_for_the_reader() {
     if (console_.empty() || nobody_reads_) return console_.empty();
     console_.on_empty([this] { io_.stop(); });
     io_.restart();
-    io_.run();
+    if (!told_to_stop_) {
+      io_.run();
+      return console_.empty();
+    }
+    std::size_t waiting = console_.waiting();
+    TimePoint until = Clock::now() + kReaderPatience;
+    while (!io_.stopped() && Clock::now() < until) {
+      io_.run_one_until(until);
+      if (console_.waiting() >= waiting) continue;
+      waiting = console_.waiting();
+      until = Clock::now() + kReaderPatience;
+    }
     return console_.empty();
   }
 
@@ -83,6 +98,7 @@ class Launcher {
   }
 
   void stop(int signo) {
+    told_to_stop_ = true;
     if (!driver_.verdict()) return driver_.stop(signo);
     io_.stop();
   }
@@ -190,6 +206,7 @@ class Launcher {
   boost::asio::steady_timer progress_timer_;
   std::optional<StartingLine> starting_line_;
   bool nobody_reads_ = false;
+  bool told_to_stop_ = false;
 };
 
 }  // namespace

@@ -224,6 +224,11 @@ bool Console::empty() const {
   return state_->out->empty() && state_->err->empty();
 }
 
+std::size_t Console::waiting() const {
+  const bool one = state_->out == state_->err;
+  return state_->out->waiting() + (one ? 0 : state_->err->waiting());
+}
+
 void Console::on_room(std::function<void()> call) {
   state_->on_room = std::move(call);
 }

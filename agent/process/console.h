@@ -12,6 +12,7 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -51,6 +52,7 @@ class Console {
   // Called from the loop when nothing waits to be written any more.
   void on_empty(std::function<void()> call);
   bool empty() const;
+  std::size_t waiting() const;  // bytes, to be written
 
   // Before the end: takes the progress line away and, on a terminal, completes open lines
   // (elsewhere bytes are passed on as they are).  What waits goes on being written from the loop:

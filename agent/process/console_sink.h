@@ -46,6 +46,7 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
 
   bool full() const { return waiting() > kFull; }
   bool empty() const { return waiting() == 0; }
+  std::size_t waiting() const { return buffer_.size() - head_; }
   bool broken() const { return broken_; }
   void close();  // no event is called from here on
 
@@ -56,7 +57,6 @@ class ConsoleSink : public std::enable_shared_from_this<ConsoleSink> {
  private:
   enum class Kind { direct, reopened, socket, shared };
 
-  std::size_t waiting() const { return buffer_.size() - head_; }
   Kind open(int fd);
   bool write_some();  // false: not now
   void wait();

@@ -82,18 +82,20 @@ TEST(Output, AStopSignalEndsTheWaitForAReaderThatTakesNothing) {
   const std::string job = std::string(DISTRUN) + " --nproc-per-node 2 " + SCRIPTED_WORKER +
                           " lines 300000 2>&1 & echo $! > " + folder.path() +
                           "/pid; wait $!; echo $? > " + folder.path() + "/status";
+  const std::string reader = "until [ -e " + folder / "done" + " ]; do sleep 0.1; done";
   const Ran ran = run_program(
-      {"bash", "-c", "{ " + job + "; } | sleep 8 & wait"},
+      {"bash", "-c", "{ " + job + "; } | { " + reader + "; } & wait"},
       {.limit = std::chrono::seconds(30), .meanwhile = [&](pid_t) {
-         ASSERT_TRUE(wait_for([&] { return !read_file(folder / "pid").empty(); },
-                              std::chrono::seconds(10)));
+         ASSERT_TRUE(wait_for([&] { return read_file(folder / "pid").ends_with("\n"); },
+                              std::chrono::seconds(30)));
          std::this_thread::sleep_for(std::chrono::seconds(2));  // by now nothing moves any more
          ::kill(static_cast<pid_t>(std::stol(read_file(folder / "pid"))), SIGTERM);
-         EXPECT_TRUE(wait_for([&] { return !read_file(folder / "status").empty(); },
-                              std::chrono::seconds(15)));
+         EXPECT_TRUE(wait_for([&] { return read_file(folder / "status").ends_with("\n"); },
+                              std::chrono::seconds(40)));
+         run_program({"touch", folder / "done"});
        }});
   // 71: every worker ended with 0, but output was lost.  143: the signal came before they had.
-  EXPECT_THAT(read_file(folder / "status"), ::testing::AnyOf("71\n", "143\n"));
+  EXPECT_THAT(read_file(folder / "status"), ::testing::AnyOf("71\n", "143\n")) << ran.err;
 }
 
 TEST(Output, LeavesNoFilesWhenNobodyAskedForAny) {
