@@ -9,6 +9,7 @@
 //   exit N         _exit(N)                    die SIGNO    kill ourselves
 //   deaf           ignore SIGTERM and SIGINT   on-term N    _exit(N) on SIGTERM
 //   say SIGNO      print "got SIGNO" when it comes, and go on
+//   heard          wait until one of those has come
 //   child          a child that waits for ever, in our group, deaf
 //   orphan         a grandchild that waits for ever, in a session of its own, deaf, parent gone
 //   walker         a grandchild that forks and exits all the time, deaf, for ten seconds at most
@@ -31,6 +32,7 @@
 namespace {
 
 int exit_on_term = 0;
+volatile sig_atomic_t signals_heard = 0;
 
 void write_all(int fd, const std::string& text) {
   for (std::size_t at = 0; at < text.size();) {
@@ -121,6 +123,10 @@ int main(int argc, char** argv) {
       be_deaf();
       continue;
     }
+    if (verb == "heard") {
+      while (signals_heard == 0) pause_ms(5);
+      continue;
+    }
     if (verb == "walker") {
       start_walker();
       continue;
@@ -162,7 +168,10 @@ int main(int argc, char** argv) {
       exit_on_term = number(i);
       ::signal(SIGTERM, [](int) { ::_exit(exit_on_term); });
     } else if (verb == "say") {
-      ::signal(number(i), [](int signo) { write_all(1, "got " + std::to_string(signo) + "\n"); });
+      ::signal(number(i), [](int signo) {
+        write_all(1, "got " + std::to_string(signo) + "\n");
+        signals_heard = 1;
+      });
     } else if (verb == "touch")
       ::close(::open(value.c_str(), O_CREAT | O_WRONLY, 0644));
     else if (verb == "until") {
