@@ -50,9 +50,15 @@ TEST(Environment, TheScriptsArgumentsAreNotTouched) {
 }
 
 TEST(Environment, TwoDefaultJobsOnOneHostDoNotCollide) {
-  Background first(distrun_with({"--nproc-per-node", "2"}, {"env", "MASTER_PORT", "sleep", "700"}));
+  TempFolder folder;
+  const std::string stop = folder / "stop";
+  Background first(distrun_with({"--nproc-per-node", "2"}, {"env", "MASTER_PORT", "until", stop}));
+  ASSERT_TRUE(wait_for([&] { return first.out().find('\n') != std::string::npos; },
+                       std::chrono::seconds(40)))
+      << first.err();
   const Ran second = run_distrun({"--nproc-per-node", "2"}, {"env", "MASTER_PORT"});
   EXPECT_EQ(second.status, 0) << second.err;
+  run_program({"touch", stop});
   EXPECT_EQ(first.wait(std::chrono::seconds(30)), 0) << first.err();
   EXPECT_NE(first.out().substr(0, first.out().find('\n')),
             second.out.substr(0, second.out.find('\n')));

@@ -80,12 +80,18 @@ TEST(Failure, TheKernelsOutOfMemoryKillIsNamed) {
     std::ofstream(cgroup + "/memory.limit_in_bytes") << "200M";
     std::ofstream(cgroup + "/memory.swappiness") << "0";
   }
-  const Ran ran = run_program({"sh", "-c",
-                               "echo $$ > " + cgroup + "/cgroup.procs; exec " + DISTRUN +
-                                   " --nproc-per-node 2 " + SCRIPTED_WORKER +
-                                   " rank 1 sleep 300 eat 2000 , forever"});
-  EXPECT_EQ(ran.status, 128 + 9) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("out of memory"));
+  TempFolder folder;
+  Background job({"sh", "-c",
+                  "echo $$ > " + cgroup + "/cgroup.procs; exec " + DISTRUN +
+                      " --nproc-per-node 2 " + SCRIPTED_WORKER + " rank 1 out ready until " +
+                      folder / "go" + " eat 2000 , forever"});
+  // Who passes output on has begun to watch.
+  EXPECT_TRUE(wait_for([&] { return job.out().find("ready") != std::string::npos; },
+                       std::chrono::seconds(40)))
+      << job.err();
+  run_program({"touch", folder / "go"});
+  EXPECT_EQ(job.wait(std::chrono::seconds(60)), 128 + 9) << job.err();
+  EXPECT_THAT(job.err(), HasSubstr("out of memory"));
   wait_for([&] { return run_program({"rmdir", cgroup}).status == 0; }, std::chrono::seconds(10));
 }
 

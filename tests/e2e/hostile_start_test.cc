@@ -53,7 +53,7 @@ TEST(HostileStart, SigkillToTheWholeJobOfAShellLeavesNothing) {
       {.environment = {{"DISTRUN_E2E_MARK", folder.path()}}, .own_group = true});
   ASSERT_TRUE(wait_for([&] { return processes_with(mark).size() == 8; }, seconds(40))) << job.err();
   ::kill(-job.pid(), SIGKILL);  // as `kill -9 %1`
-  EXPECT_TRUE(wait_for([&] { return processes_with(mark).empty(); }, seconds(15)));
+  EXPECT_TRUE(wait_for([&] { return processes_with(mark).empty(); }, seconds(40)));
 }
 
 TEST(HostileStart, AStoppedWorkerActsOnTheStopWithoutWaitingForTheGrace) {
@@ -62,7 +62,7 @@ TEST(HostileStart, AStoppedWorkerActsOnTheStopWithoutWaitingForTheGrace) {
   ASSERT_TRUE(wait_for([&] { return job.out().find("ready") != std::string::npos; }, seconds(40)));
   ::kill(static_cast<pid_t>(std::stol(read_file(folder / "pid"))), SIGSTOP);
   ::kill(job.pid(), SIGTERM);
-  EXPECT_EQ(job.wait(seconds(15)), 128 + SIGTERM) << job.err();
+  EXPECT_EQ(job.wait(seconds(25)), 128 + SIGTERM) << job.err();  // the grace: 30 s
 }
 
 TEST(HostileStart, AProcessThatForksAndExitsAllTheTimeIsNotAliveInTheNextRound) {

@@ -24,7 +24,10 @@ class Mpirun : public testing::Test {
                     const std::vector<std::string>& script) {
     std::vector<std::string> argv{kMpirun, "--allow-run-as-root", "--oversubscribe", "-n", tasks};
     for (const std::string& word : distrun_with(options, script)) argv.push_back(word);
-    return run_program(argv, {});
+    // What it keeps for a run lies in a folder that every run of this user shares, and one that
+    // ends may take it from one that begins.
+    TempFolder folder;
+    return run_program(argv, {.environment = {{"TMPDIR", folder.path()}}});
   }
 };
 

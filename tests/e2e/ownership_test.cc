@@ -26,7 +26,7 @@ pid_t agent_of(pid_t guard) {
 }
 
 bool all_gone(const std::string& mark) {
-  return wait_for([&] { return processes_with(mark).empty(); }, seconds(15));
+  return wait_for([&] { return processes_with(mark).empty(); }, seconds(40));
 }
 
 struct Marked {
@@ -43,7 +43,7 @@ TEST(Ownership, KilledGuardTakesGrandchildrenAndOrphansAlong) {
   ::kill(job.pid(), SIGKILL);
   EXPECT_TRUE(all_gone(marked.mark));
   EXPECT_TRUE(
-      wait_for([&] { return std::filesystem::is_empty(marked.folder.path()); }, seconds(5)));
+      wait_for([&] { return std::filesystem::is_empty(marked.folder.path()); }, seconds(20)));
 }
 
 TEST(Ownership, KilledAgentTakesGrandchildrenAndOrphansAlongAndTheGuardSaysSo) {
@@ -51,7 +51,7 @@ TEST(Ownership, KilledAgentTakesGrandchildrenAndOrphansAlongAndTheGuardSaysSo) {
   Background job(distrun_with({"--nproc-per-node", "2"}, kFamily), marked.run);
   ASSERT_TRUE(wait_for([&] { return processes_with(marked.mark).size() == 8; }, seconds(40)));
   ::kill(agent_of(job.pid()), SIGKILL);
-  EXPECT_EQ(job.wait(seconds(20)), 128 + SIGKILL);
+  EXPECT_EQ(job.wait(seconds(40)), 128 + SIGKILL);
   EXPECT_TRUE(processes_with(marked.mark).empty());
   EXPECT_THAT(job.err(), ::testing::HasSubstr("agent process was killed by signal 9"));
 }
