@@ -93,7 +93,7 @@ void WorkerStream::take(std::string_view bytes) {
   lines_.feed(bytes, [this](std::string_view text) { to_console(text); });
   if (!lines_.holding()) return;
   if (!same_line) held_since_ = Clock::now();
-  held_for_ = bytes.size() % kBlock == 0 ? kHoldBlock : kHold;
+  held_for_ = bytes.size() % kBlock == 0 ? ways_.hold_block : kHold;
   hold();
 }
 

@@ -32,19 +32,20 @@ struct LineFilter {
 
 class WorkerStream : public std::enable_shared_from_this<WorkerStream> {
  public:
-  struct Ways {
-    LogFileSink file;  // teed
-    bool on_console = true;
-    Console::Stream stream = Console::Stream::out;
-    int owner = 0;                 // of console lines
-    std::string prefix;            // before each line on the console; empty if not teed
-    LineFilter* filter = nullptr;  // outlives the stream's open time
-  };
-
   // How long an unfinished line is held.  One that ends with a full block is cut by a buffer that
   // ran over, not written for somebody who waits to read it: its rest comes with the next block.
   static constexpr Duration kHold = std::chrono::milliseconds(100);
   static constexpr Duration kHoldBlock = std::chrono::seconds(2);
+
+  struct Ways {
+    LogFileSink file{};  // teed
+    bool on_console = true;
+    Console::Stream stream = Console::Stream::out;
+    int owner = 0;                 // of console lines
+    std::string prefix{};          // before each line on the console; empty if not teed
+    LineFilter* filter = nullptr;  // outlives the stream's open time
+    Duration hold_block = kHoldBlock;
+  };
 
   // `ended`: called once, when the pipe is at its end (not by close).
   WorkerStream(boost::asio::io_context& io, Console& console, Ways ways,
