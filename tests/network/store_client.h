@@ -102,6 +102,8 @@ class StoreClient {
     char byte = 0;
     return ready(POLLIN, kDeadlineMs) && ::recv(fd_, &byte, 1, 0) <= 0;
   }
+  // There is something to receive, or the end.
+  bool has_something() { return ready(POLLIN, 0); }
   // Nothing came for a short while.
   bool hears_nothing() { return !ready(POLLIN, 50); }
 

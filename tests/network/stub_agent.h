@@ -60,6 +60,14 @@ class StubAgent {
     while (!socket_.hears_nothing())
       if (!hear_one()) return;
   }
+  // What came so far, and comes in a short while, is pings, whenever they were sent.
+  bool hears_only_pings() {
+    while (!socket_.hears_nothing()) {
+      const auto message = hear_one();
+      if (!message || !std::holds_alternative<Ping>(*message)) return false;
+    }
+    return true;
+  }
 
  private:
   std::optional<CoordinatorMessage> hear_one() {
