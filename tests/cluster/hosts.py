@@ -131,7 +131,7 @@ def _reap_until(wanted):
 
 def _run(*command, input=None):
     command = [str(word) for word in command]
-    done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=20)
+    done = subprocess.run(command, input=input, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip() or done.returncode}\n{input or ''}")
     return done.stdout
@@ -217,8 +217,8 @@ class Lab:
         for host in self:
             host.power_off()
         for process in self.processes:
-            process.wait(5)
-        subprocess.run(["ip", "link", "del", "br0"], capture_output=True, timeout=20)
+            process.wait(30)
+        subprocess.run(["ip", "link", "del", "br0"], capture_output=True, timeout=60)
 
 
 class Host:
@@ -253,7 +253,7 @@ class Host:
                 ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
                  "bash", "-c", script, "host", str(folder), self.name],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)  # fmt: skip
-        wait_until(lambda: ready.exists() or self._starter.poll() is not None, 10, f"{self.name} is up")
+        wait_until(lambda: ready.exists() or self._starter.poll() is not None, 30, f"{self.name} is up")
         if not ready.exists():
             raise RuntimeError(f"{self.name}: {(folder / 'init.log').read_text()}")
         self._init = children(self._starter.pid)[0]
@@ -294,7 +294,7 @@ class Host:
                       "route add default via 172.17.255.254 dev a0"]  # fmt: skip
         self._ip(*lines)
         # The kernel opens a port when it gets round to its card's carrier.
-        wait_until(lambda: "state forwarding" in _run("ip", "-d", "link", "show", self._port), 5, f"{self._port} is open")
+        wait_until(lambda: "state forwarding" in _run("ip", "-d", "link", "show", self._port), 30, f"{self._port} is open")
 
     def _ip(self, *lines):
         """Lines of `ip -batch` in the host's network."""
@@ -303,11 +303,11 @@ class Host:
 
     def power_off(self):
         """All its processes die at once, and its network with them."""
-        subprocess.run(["ip", "link", "del", self._port], capture_output=True, timeout=20)
+        subprocess.run(["ip", "link", "del", self._port], capture_output=True, timeout=60)
         self._end_processes()
         if self._cable is not None:
             self._cable.stdin.close()
-            self._cable.wait(5)
+            self._cable.wait(30)
             self._cable.stdout.close()
             self._cable = None
         if self._network is not None:
@@ -318,7 +318,7 @@ class Host:
         if self._init is not None and alive(self._init):
             os.kill(self._init, signal.SIGKILL)
         if self._starter is not None:
-            self._starter.wait(5)  # ends when its child has
+            self._starter.wait(30)  # ends when its child has
         self._starter = self._init = None
 
     # -- what may happen to a host --
@@ -393,7 +393,7 @@ class Host:
         self.lab.processes.append(process)
         return process
 
-    def run(self, argv, *, seconds=20, env=None):
+    def run(self, argv, *, seconds=40, env=None):
         """Runs it to its end; fails if it does."""
         process = self.start(argv, env=env)
         if process.wait(seconds) != 0:
@@ -404,7 +404,7 @@ class Host:
         """Whether a TCP connection from here to `host` comes about."""
         code = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3]))"
         process = self.start([sys.executable, "-I", "-S", "-c", code, host.address, port, seconds])
-        return process.wait(seconds + 10) == 0
+        return process.wait(seconds + 30) == 0
 
     def pids(self):
         """Of all that runs on it, as it counts itself."""
@@ -435,7 +435,7 @@ class Process:
             self._waiter = subprocess.Popen(
                 host.init_command() + self.argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env={**os.environ, **env}, start_new_session=True)  # fmt: skip
-        found = wait_until(lambda: children(self._waiter.pid) or self._waiter.poll() is not None, 10, f"{name} runs")
+        found = wait_until(lambda: children(self._waiter.pid) or self._waiter.poll() is not None, 30, f"{name} runs")
         self.pid = found[0] if isinstance(found, list) else None  # in our namespace
 
     def __str__(self):

@@ -8,6 +8,7 @@ import collections
 import os
 import pathlib
 import re
+import shlex
 import signal
 import sys
 import time
@@ -64,7 +65,7 @@ class Reports:
                 whole.append(sorted(lines, key=lambda line: line.rank))
         return whole
 
-    def wait_round(self, hosts_are=None, *, after=None, seconds=20):
+    def wait_round(self, hosts_are=None, *, after=None, seconds=40):
         """The latest complete round, once it is on exactly these hosts ("h1 h2") if they are named, and not `after`."""
 
         def found():
@@ -94,6 +95,22 @@ class Reports:
             + ", ".join(f"{line.host}={line.rank}/{line.restart_count}" for line in lines)
             for (address, port), lines in self.rounds().items()
         )
+
+
+class Pace:
+    """How slowly workers of `digits` step: so that they are not done before something is done to them, and then are soon."""
+
+    def __init__(self, milliseconds):
+        self._path = hosts.FOLDER / "pace"
+        self.set(milliseconds)
+
+    def set(self, milliseconds):
+        """For workers that begin from now on."""
+        self._path.write_text(str(milliseconds))
+
+    def worker(self, command):
+        words = " ".join(shlex.quote(str(word)) for word in command)
+        return ["sh", "-c", f"exec {words} --step-sleep-ms $(cat {self._path})"]
 
 
 class ClusterTest(unittest.TestCase):
@@ -141,11 +158,11 @@ class ClusterTest(unittest.TestCase):
 
     def daemon(self, host, *options, address="0.0.0.0"):
         process = host.start([BIN / "distrund", "--host", address, "--port", PORT, *options])
-        wait_until(lambda: "listening on" in process.err() or process.poll() is not None, 10, "distrund listens")
+        wait_until(lambda: "listening on" in process.err() or process.poll() is not None, 30, "distrund listens")
         self.assertIsNone(process.poll(), process.err())
         return process
 
-    def wait_for_text(self, process, pattern, seconds=15):
+    def wait_for_text(self, process, pattern, seconds=40):
         """Until it has said that on stderr (a regular expression); gives the match."""
         return wait_until(
             lambda: re.search(pattern, process.err()), seconds, lambda: f"{process.name} says {pattern!r}: {process.err()}"
@@ -156,7 +173,7 @@ class ClusterTest(unittest.TestCase):
 
     # -- asking --
 
-    def assert_all_end_with(self, status, agents, seconds=15):
+    def assert_all_end_with(self, status, agents, seconds=40):
         ended = {name: process.wait(seconds) for name, process in agents.items()}
         self.assertEqual(ended, {name: status for name in agents})
 
@@ -168,12 +185,12 @@ class ClusterTest(unittest.TestCase):
             self.assertEqual(len({line.world_size for line in lines}), 1, f"sizes differ in {master}:\n{reports}")
             self.assertLessEqual(len(lines), lines[0].world_size, f"more workers than its size in {master}")
 
-    def assert_gone(self, line, seconds=10):
+    def assert_gone(self, line, seconds=40):
         """That worker does not run any more, on a host that does."""
         host = self._lab[line.host]
         wait_until(lambda: line.pid not in host.pids(), seconds, lambda: f"{line} is gone")
 
-    def end_well(self, reports, agents, seconds=20):
+    def end_well(self, reports, agents, seconds=40):
         """The job goes to its end: every node with status 0."""
         reports.finish()
         self.assert_all_end_with(0, agents, seconds)

@@ -36,7 +36,7 @@ class DaemonTest(CoordinatorCase):
 
     def kill_daemon(self):
         self.coordinator.signal(signal.SIGKILL)
-        self.coordinator.wait(5)
+        self.coordinator.wait(30)
 
     def run_on(self, names, *options, nnodes, **how):
         self.agents = {name: self.join(name, *options, nnodes=nnodes, **how) for name in names.split()}
@@ -97,7 +97,7 @@ class DaemonTest(CoordinatorCase):
         self.run_on("h1 h2 h3", *options, nnodes="3", deaf=True)
         first = self.job.wait_round("h1 h2 h3")
         self.job.die(1)
-        hosts.wait_until(lambda: self.job.lines("died"), 10, "rank 1 dies")
+        hosts.wait_until(lambda: self.job.lines("died"), 30, "rank 1 dies")
         time.sleep(1)  # the other workers, deaf to SIGTERM, have two more seconds
         self.kill_daemon()
         self.start_daemon()
@@ -110,7 +110,7 @@ class DaemonTest(CoordinatorCase):
         self.job.wait_round("h1 h2 h3")
         self.kill_daemon()
         self.job.finish()
-        hosts.wait_until(lambda: len(self.job.lines("done")) == 3, 10, "all workers finish")
+        hosts.wait_until(lambda: len(self.job.lines("done")) == 3, 30, "all workers finish")
         self.start_daemon()
         self.end_well(self.job, self.agents)
 
@@ -177,7 +177,7 @@ class AgentHostedTest(CoordinatorCase):
         self.wait_for_text(self.agents[spare], "spare")
         self.cluster["h1"].crash()
         self.agents.pop("h1")
-        second = self.job.wait_round("h2 h3 h4", after=first, seconds=30)
+        second = self.job.wait_round("h2 h3 h4", after=first)
         self.assertIn(spare, ranks(second))
         self.end_well(self.job, self.agents)
 
@@ -195,11 +195,11 @@ class AgentHostedTest(CoordinatorCase):
     def test_its_host_is_cut_off_and_begins_no_second_job(self):
         self.start(4, nnodes="1:4")
         self.cluster["h1"].cut()
-        second = self.job.wait_round("h2 h3 h4", after=self.first, seconds=30)
+        second = self.job.wait_round("h2 h3 h4", after=self.first)
         time.sleep(3)
         self.assertEqual(self.job.complete()[-1], second, "h1 went on alone")
         self.cluster["h1"].heal()
-        self.job.wait_round("h1 h2 h3 h4", after=second, seconds=30)
+        self.job.wait_round("h1 h2 h3 h4", after=second)
         self.end_well(self.job, self.agents)
 
     def test_a_job_that_is_cut_in_two_halves_goes_on_in_one(self):
@@ -215,7 +215,7 @@ class AgentHostedTest(CoordinatorCase):
             for other in ("h3", "h4"):
                 self.cluster[one].undrop_to(self.cluster[other])
                 self.cluster[other].undrop_to(self.cluster[one])
-        self.job.wait_round("h1 h2 h3 h4", after=second, seconds=30)
+        self.job.wait_round("h1 h2 h3 h4", after=second)
         self.end_well(self.job, self.agents)
 
     def test_with_two_nodes_the_survivor_goes_on_alone_if_it_was_told_it_may(self):
@@ -229,7 +229,7 @@ class AgentHostedTest(CoordinatorCase):
         self.start(2, "--rdzv-conf", "takeover_timeout=8", nnodes="1:2")
         self.cluster["h1"].crash()
         self.agents.pop("h1")
-        self.assert_all_end_with(69, self.agents, seconds=40)
+        self.assert_all_end_with(69, self.agents, seconds=60)
         self.assertEqual(self.job.complete(), [self.first])
 
     def test_it_dies_before_the_first_round_and_is_started_again(self):

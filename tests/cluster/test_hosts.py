@@ -50,7 +50,7 @@ def python(code, *arguments):
 class Hosts(jobs.ClusterTest):
     def echo(self, host):
         process = host.start(python(ECHO))
-        hosts.wait_until(lambda: process.out(), 10, "the echo server listens")
+        hosts.wait_until(lambda: process.out(), 30, "the echo server listens")
         return process
 
     def ping(self, host, other):
@@ -59,15 +59,19 @@ class Hosts(jobs.ClusterTest):
         self.next_answer(process)
         return process
 
-    def next_answer(self, client, seconds=10):
+    def next_answer(self, client, seconds=30):
         before = len(client.out().splitlines())
         hosts.wait_until(lambda: len(client.out().splitlines()) > before + 1, seconds, client.text)
 
     def assert_silence(self, client, seconds=0.5):
-        time.sleep(0.05)
-        before = client.out()
-        time.sleep(seconds)
-        self.assertEqual(client.out(), before)
+        """It hears nothing any more, but for what was on its way."""
+
+        def nothing_new():
+            before = client.out()
+            time.sleep(seconds)
+            return client.out() == before
+
+        hosts.wait_until(nothing_new, 20, client.text)
         self.assertIsNone(client.poll())
 
     def test_each_has_its_own_name_addresses_and_processes(self):
@@ -89,8 +93,8 @@ class Hosts(jobs.ClusterTest):
     def test_a_port_that_nobody_listens_on_refuses(self):
         lab = self.lab(2)
         began = time.monotonic()
-        self.assertFalse(lab["h1"].connects_to(lab["h2"], 9000, 5))
-        self.assertLess(time.monotonic() - began, 3)
+        self.assertFalse(lab["h1"].connects_to(lab["h2"], 9000, 30))
+        self.assertLess(time.monotonic() - began, 20)
 
     def test_a_cut_is_silence_and_what_was_connected_goes_on_when_it_heals(self):
         lab = self.lab(2)
@@ -113,7 +117,7 @@ class Hosts(jobs.ClusterTest):
         self.assert_silence(client)
         send = "import socket; socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'hello', ('10.77.0.2', 9))"
         lab["h1"].run(python(send))
-        self.assertEqual(listener.wait(5), 0)
+        self.assertEqual(listener.wait(30), 0)
         lab["h2"].undrop_to(lab["h1"])
         self.next_answer(client)
 
@@ -122,10 +126,10 @@ class Hosts(jobs.ClusterTest):
         self.echo(lab["h2"])
         client = self.ping(lab["h1"], lab["h2"])
         lab["h2"].kill()
-        self.assertEqual(client.wait(2), 0)
+        self.assertEqual(client.wait(15), 0)  # it waits 20 s for an answer
         began = time.monotonic()
-        self.assertFalse(lab["h1"].connects_to(lab["h2"], 9000, 5))
-        self.assertLess(time.monotonic() - began, 3)
+        self.assertFalse(lab["h1"].connects_to(lab["h2"], 9000, 30))
+        self.assertLess(time.monotonic() - began, 20)
 
     def test_crashed_means_silence(self):
         lab = self.lab(2)
@@ -162,25 +166,40 @@ class Hosts(jobs.ClusterTest):
         client.signal(signal.SIGKILL)  # the server has one client at a time
         lab["h2"].impair()
         client = self.ping(lab["h1"], lab["h2"])
-        self.assertLess(min(float(line.split()[1]) for line in client.out().splitlines()), 0.1)
+        hosts.wait_until(
+            lambda: min(float(line.split()[1]) for line in client.out().splitlines()) < 0.1, 20, client.text)  # fmt: skip
 
     def test_a_cable_loses(self):
         lab = self.lab(2, cable=jobs.TOOLS / "cable")
-        code = """if True:
+        count = """if True:
             import socket
-            s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 9)); s.settimeout(20)
+            s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(("", 9)); s.settimeout(30)
             print("ready", flush=True)
             count = 0
-            while s.recv(9) == b"x": count += 1
+            while True:
+                what, sender = s.recvfrom(9)
+                if what == b"end": break
+                if what == b"x": count += 1
+                else: s.sendto(what, sender)
             print(count)"""
-        listener = lab["h2"].start(python(code))
-        hosts.wait_until(lambda: listener.out(), 10, "it listens")
+        listener = lab["h2"].start(python(count))
+        hosts.wait_until(lambda: listener.out(), 30, listener.text)
         lab["h2"].impair(loss=0.3)
-        lab["h1"].run(python(
-            "import socket, time; s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n"
-            "for _ in range(1000): s.sendto(b'x', ('10.77.0.2', 9)); time.sleep(0.0005)\n"
-            "for _ in range(100): s.sendto(b'end', ('10.77.0.2', 9)); time.sleep(0.01)"))  # fmt: skip
-        self.assertEqual(listener.wait(10), 0)
+        # Fifty at a time, and on with the next when what was sent behind them came back: no queue on the way runs over,
+        # whoever is held up.
+        lab["h1"].run(python("""if True:
+            import socket, time
+            s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(0.02)
+            there = ("10.77.0.2", 9)
+            for number in range(20):
+                for _ in range(50): s.sendto(b"x", there)
+                answer = b""
+                while answer != b"%d" % number:
+                    s.sendto(b"%d" % number, there)
+                    try: answer = s.recv(9)
+                    except TimeoutError: pass
+            for _ in range(100): s.sendto(b"end", there); time.sleep(0.01)"""))  # fmt: skip
+        self.assertEqual(listener.wait(30), 0)
         self.assertTrue(550 <= int(listener.out().split()[1]) <= 850, listener.out())
 
     def test_addresses_can_be_of_ipv6_alone(self):
@@ -192,7 +211,7 @@ class Hosts(jobs.ClusterTest):
     def test_names_may_be_known_to_nobody(self):
         lab = self.lab(2, names="none")
         lookup = lab["h1"].start(["timeout", "1", "getent", "hosts", "h1"])
-        self.assertNotEqual(lookup.wait(5), 0)
+        self.assertNotEqual(lookup.wait(30), 0)
         self.assertEqual(lookup.out(), "")
 
     def test_debians_name_of_a_host_is_loopback(self):
@@ -208,17 +227,19 @@ class Hosts(jobs.ClusterTest):
 
     def test_exit_statuses_come_out(self):
         lab = self.lab(1)
-        self.assertEqual(lab["h1"].start(["sh", "-c", "exit 7"]).wait(5), 7)
-        self.assertEqual(lab["h1"].start(["sh", "-c", "kill -9 $$"]).wait(5), 137)
+        self.assertEqual(lab["h1"].start(["sh", "-c", "exit 7"]).wait(30), 7)
+        self.assertEqual(lab["h1"].start(["sh", "-c", "kill -9 $$"]).wait(30), 137)
 
     def test_a_stopped_program_goes_on_when_continued(self):
         lab = self.lab(1)
-        program = lab["h1"].start(["sh", "-c", "sleep 0.2; exit 7"])
+        go = hosts.FOLDER / "go"
+        program = lab["h1"].start(["sh", "-c", f"until [ -e {go} ]; do sleep 0.05; done; exit 7"])
         program.signal(signal.SIGSTOP)
+        go.touch()
         time.sleep(0.4)
         self.assertIsNone(program.poll())
         program.signal(signal.SIGCONT)
-        self.assertEqual(program.wait(5), 7)
+        self.assertEqual(program.wait(30), 7)
 
 
 class World(unittest.TestCase):
@@ -252,10 +273,10 @@ class World(unittest.TestCase):
         for signo in (signal.SIGTERM, signal.SIGINT, signal.SIGKILL):
             mark = f"54.{os.getpid()}{signo}"
             program = self.start(mark)
-            hosts.wait_until(lambda: self.sleepers(mark), 5, "its job sleeps")
+            hosts.wait_until(lambda: self.sleepers(mark), 30, "its job sleeps")
             program.send_signal(signo)
-            program.wait(10)
-            hosts.wait_until(lambda: not self.sleepers(mark), 10, f"all is gone after signal {signo}")
+            program.wait(30)
+            hosts.wait_until(lambda: not self.sleepers(mark), 30, f"all is gone after signal {signo}")
 
     def test_two_at_once_do_not_meet(self):
         first, second = self.start("55.1"), self.start("55.2")
@@ -265,7 +286,7 @@ class World(unittest.TestCase):
     def test_the_status_of_the_program_comes_out(self):
         for ending, status in (("sys.exit(7)", 7), ("import os; os.kill(os.getpid(), 9)", 137)):
             code = f"import sys; sys.path.insert(0, sys.argv[1]); import hosts; hosts.enter(); {ending}"
-            done = subprocess.run([sys.executable, "-c", code, pathlib.Path(__file__).parent], timeout=20)
+            done = subprocess.run([sys.executable, "-c", code, pathlib.Path(__file__).parent], timeout=60)
             self.assertEqual(done.returncode, status)
 
 

@@ -24,7 +24,7 @@ class LossTest(jobs.ClusterTest):
     def worker_of(self, name, lines=None):
         return next(line for line in lines or self.first if line.host == name)
 
-    def assert_survivors_go_on(self, seconds=20):
+    def assert_survivors_go_on(self, seconds=40):
         """h1 to h3, each with the rank it had, and no restart spent."""
         lines = self.job.wait_round("h1 h2 h3", after=self.first, seconds=seconds)
         self.assertEqual(ranks(lines), {"h1": 0, "h2": 1, "h3": 2})

@@ -15,11 +15,11 @@ class NetworkCase(jobs.ClusterTest):
 
 
 class NetworkTest(NetworkCase):
-    def assert_trains(self, lab, endpoint=f"h1:{PORT}", steps=20, seconds=40):
+    def assert_trains(self, lab, endpoint=f"h1:{PORT}", steps=20, seconds=60):
         """One worker on each host; the same result as of as many on one host."""
         agents = self.everywhere(lab, endpoint=endpoint, worker=self.digits(steps))
         self.assert_all_end_with(0, agents, seconds)
-        alone = lab["h2"].run([BIN / "distrun", "--nproc-per-node", len(lab), *self.digits(steps)], seconds=30)
+        alone = lab["h2"].run([BIN / "distrun", "--nproc-per-node", len(lab), *self.digits(steps)], seconds=60)
         results = re.findall(r"accuracy \S+ loss \S+", "".join(agent.out() for agent in agents.values()))
         self.assertEqual(results, re.findall(r"accuracy \S+ loss \S+", alone))
 
@@ -87,11 +87,14 @@ class DigitsTest(NetworkCase):
         self.assert_result(agents)
 
     def test_a_host_is_lost_on_the_way_and_a_spare_takes_its_place(self):
-        agents = self.everywhere(self.cluster, worker=self.worker())
-        jobs.wait_until(self.checkpoint.exists, 30, "the first checkpoint")
+        pace = jobs.Pace(200)
+        worker = pace.worker([*self.digits(self.STEPS), "--checkpoint", self.checkpoint, "--checkpoint-every", 20])
+        agents = self.everywhere(self.cluster, worker=worker)
+        jobs.wait_until(self.checkpoint.exists, 60, "the first checkpoint")
+        pace.set(0)
         self.cluster["h3"].crash()
         self.cluster["h3"].restart()
-        agents["h3"] = self.distrun(self.cluster["h3"], nnodes=4, worker=self.worker())
+        agents["h3"] = self.distrun(self.cluster["h3"], nnodes=4, worker=worker)
         self.assert_result(agents)
 
 

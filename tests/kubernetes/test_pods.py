@@ -58,7 +58,7 @@ class Pods(jobs.ClusterTest):
         agents = self.start(pods, self.reporting(reports))
         first = reports.wait_round("h1 h2 h3 h4", seconds=40)
         agents["h3"].signal(9, agents["h3"].tree())
-        agents["h3"].wait(10)
+        agents["h3"].wait(30)
         env = {**manifests.environment(self.job, 2, SECRETS), "PET_NPROC_PER_NODE": "1"}
         agents["h3"] = pods[2].start([jobs.BIN / "distrun", *self.reporting(reports)], env=env)
         second = reports.wait_round("h1 h2 h3 h4", after=first, seconds=40)
@@ -71,7 +71,7 @@ class Pods(jobs.ClusterTest):
         daemon = self._lab["h5"].start(
             [jobs.BIN / "distrund", *manifests.container_of(manifests.one(manifests.load("distrund.yaml"), "Deployment"))["args"][:-1],
              hosts.FOLDER / "state"], env={"DISTRUN_TOKEN": SECRETS["distrun"]["token"]})  # fmt: skip
-        hosts.wait_until(lambda: "listening on" in daemon.err() or daemon.poll() is not None, 10, daemon.err)
+        hosts.wait_until(lambda: "listening on" in daemon.err() or daemon.poll() is not None, 30, daemon.err)
         agents = self.start(pods, self.reporting(reports))
         first = reports.wait_round("h1 h2 h3 h4", seconds=40)
         pods[0].kill()
@@ -82,7 +82,7 @@ class Pods(jobs.ClusterTest):
     def test_half_of_the_variables_is_explained(self):
         pods = self.pods("job.yaml")
         agents = self.start(pods[:1], ["true"], DISTRUN_SERVICE=None)
-        self.assertEqual(agents["h1"].wait(20), 2)
+        self.assertEqual(agents["h1"].wait(40), 2)
         self.assertIn("DISTRUN_SERVICE is not set (the headless service", agents["h1"].err())
 
 
