@@ -41,7 +41,7 @@ class SlurmTest(jobs.ClusterTest):
         path.write_text(script)
         return cluster.ask("sbatch", "--parsable", f"--output={hosts.FOLDER}/job.out", *options, path)
 
-    def assert_nothing_is_left(self, cluster, seconds=10):
+    def assert_nothing_is_left(self, cluster, seconds=40):
         wait_until(lambda: not cluster.left_behind(), seconds, lambda: f"nothing is left: {cluster.left_behind()}")
 
 

@@ -19,7 +19,7 @@ import time
 import hosts
 from hosts import wait_until
 
-KILL_WAIT = 5
+KILL_WAIT = 10
 
 CONF = """\
 ClusterName=lab
@@ -111,7 +111,7 @@ class Cluster:
         self.login.start(
             ["munged", "--foreground", f"--key-file={key}", f"--socket={folder}/socket", f"--pid-file={folder}/pid",
              f"--log-file={folder}/log", f"--seed-file={folder}/seed", "--num-threads=2", "--force"], name="munged")  # fmt: skip
-        wait_until((folder / "socket").exists, 10, "munged answers")
+        wait_until((folder / "socket").exists, 30, "munged answers")
 
     def _slurmd(self, node):
         again = sum(process.name.startswith(f"slurmd.{node}") for process in self.lab.processes)
@@ -127,7 +127,7 @@ class Cluster:
         """On the login host."""
         return self.login.start(argv, name=name, env={**self.env, **(env or {})})
 
-    def ask(self, *argv, seconds=20):
+    def ask(self, *argv, seconds=40):
         process = self.start(argv)
         process.wait(seconds)
         return process.out().strip()
@@ -140,7 +140,7 @@ class Cluster:
         """What scontrol says of it: {field: value}."""
         return dict(re.findall(r"(\w+)=(\S*)", self.ask("scontrol", "--oneliner", "show", "job", number)))
 
-    def wait_job(self, number, state, seconds=30):
+    def wait_job(self, number, state, seconds=60):
         return wait_until(
             lambda: (lambda job: job if job.get("JobState") == state else None)(self.job(number)),
             seconds, lambda: f"job {number} is {state}: {self.job(number)}")  # fmt: skip
@@ -172,7 +172,7 @@ class Cluster:
 
     def restart_controller(self):
         self._controller.signal(9)
-        self._controller.wait(10)
+        self._controller.wait(30)
         time.sleep(0.2)
         self._controller = self.login.start(["slurmctld", "-D", "-f", self.conf], name=f"slurmctld.{time.monotonic_ns()}", env=self.env)
 

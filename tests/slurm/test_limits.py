@@ -34,7 +34,7 @@ class Limits(cases.SlurmTest):
         path = hosts.FOLDER / "logs" / f"{name}.out"
         path.parent.mkdir(exist_ok=True)
         process = cluster.start([cases.DISTRUN, "submit", f"--slurm=--output={path}", *options, "--", *worker])
-        self.assertEqual(process.wait(30), 0, process.text())
+        self.assertEqual(process.wait(60), 0, process.text())
         return process.out().strip()
 
     def output(self, name):
@@ -68,15 +68,19 @@ class Limits(cases.SlurmTest):
         """PreemptMode=REQUEUE: another partition takes the nodes, and SLURM itself starts the job again."""
         cluster = self.cluster(2)
 
+        pace = jobs.Pace(0)
+
         def digits(name):
-            return [jobs.BIN / "digits", "--data", DATA, "--checkpoint", hosts.FOLDER / f"{name}.checkpoint", "--steps", 200,
-                    "--checkpoint-every", 20, "--step-sleep-ms", 20]  # fmt: skip
+            return pace.worker([jobs.BIN / "digits", "--data", DATA, "--checkpoint", hosts.FOLDER / f"{name}.checkpoint",
+                                "--steps", 200, "--checkpoint-every", 20])  # fmt: skip
 
         how = ["--nodes", 2, "--time", 10, "--requeue", "--cpus-per-node", 8]
         undisturbed = self.submit(cluster, "undisturbed", *how, worker=digits("undisturbed"))
         cluster.wait_job(undisturbed, "COMPLETED", 90)
+        pace.set(200)
         job = self.submit(cluster, "job", *how, worker=digits("job"))
         wait_until((hosts.FOLDER / "job.checkpoint").exists, 60, "a checkpoint is there")
+        pace.set(0)
         urgent = self.submit(
             cluster, "urgent", "--nodes", 2, "--cpus-per-node", 8, "--partition", "urgent", worker=["true"])  # fmt: skip
         cluster.wait_job(urgent, "COMPLETED", 60)

@@ -16,7 +16,7 @@ class Step(cases.SlurmTest):
         first = reports.wait_round("h1 h2 h3", seconds=40)
         self.assertEqual(jobs.ranks(first), {"h1": 0, "h2": 1, "h3": 2})
         reports.finish()
-        self.assertEqual(srun.wait(30), 0)
+        self.assertEqual(srun.wait(60), 0)
         self.assertIn("the nodes meet at h1:", srun.err())
         self.assertIn("rendezvous slurm-1.0", srun.err())
         self.assert_nothing_is_left(cluster)
@@ -27,7 +27,7 @@ class Step(cases.SlurmTest):
         srun = self.srun(cluster, "--verbose", worker=self.reporting(reports), nodes=2)
         reports.wait_round("h1 h2", seconds=60)
         reports.finish()
-        self.assertEqual(srun.wait(30), 0)
+        self.assertEqual(srun.wait(60), 0)
         self.assertIn("'n1' does not resolve; scontrol says 10.77.0.1", srun.err())
 
     def test_a_step_on_some_nodes_of_a_job_meets_on_its_own_first(self):
@@ -52,7 +52,7 @@ class Step(cases.SlurmTest):
     def test_several_tasks_on_a_node_are_refused_in_words(self):
         cluster = self.cluster(2)
         srun = cluster.start(["srun", "-N2", "-n4", cases.DISTRUN, "true"])
-        self.assertEqual(srun.wait(30), 2)
+        self.assertEqual(srun.wait(60), 2)
         self.assertIn("use srun --ntasks-per-node=1", srun.err())
 
     def test_the_first_failure_is_the_status_of_srun(self):
@@ -61,7 +61,7 @@ class Step(cases.SlurmTest):
         srun = self.srun(cluster, worker=self.reporting(reports, 13), nodes=2)
         reports.wait_round("h1 h2", seconds=40)
         reports.die(1)
-        self.assertEqual(srun.wait(30), 13)
+        self.assertEqual(srun.wait(60), 13)
         self.assert_nothing_is_left(cluster)
 
     def test_a_batch_script_alone_is_one_node_and_is_told(self):
@@ -97,7 +97,7 @@ class Step(cases.SlurmTest):
         srun = self.srun(cluster, worker=worker, nodes=2)
         wait_until(lambda: all((hosts.FOLDER / f"noticed.ready.{i}").exists() for i in (0, 1)), 40, "workers run")
         cluster.ask("scancel", "--signal=USR1", cluster.running())
-        self.assertEqual(srun.wait(20), 0)
+        self.assertEqual(srun.wait(60), 0)
         self.assertTrue(all((hosts.FOLDER / f"noticed.{i}").exists() for i in (0, 1)), srun.text())
 
     def test_scancel_of_a_step_kills_it_whole_and_nothing_else(self):
@@ -109,9 +109,9 @@ class Step(cases.SlurmTest):
         reports.wait_round("h1 h2", seconds=40)
         cluster.ask("scancel", f"{job}.0")
         output = hosts.FOLDER / "job.out"
-        wait_until(lambda: "step 137" in output.read_text(), 20, lambda: f"the step is killed: {output.read_text()}")
+        wait_until(lambda: "step 137" in output.read_text(), 40, lambda: f"the step is killed: {output.read_text()}")
         wait_until(
-            lambda: not [name for name in cluster.left_behind() if not name.startswith("slurm")], 10,
+            lambda: not [name for name in cluster.left_behind() if not name.startswith("slurm")], 40,
             lambda: f"only SLURM's own and the script are left: {cluster.left_behind()}")  # fmt: skip
         self.assertEqual(cluster.job(job)["JobState"], "RUNNING")
 
@@ -120,10 +120,17 @@ class Step(cases.SlurmTest):
         cluster = self.cluster(2)
         orphan = hosts.FOLDER / "orphan"
         shutil.copy(shutil.which("sleep"), orphan)
-        script = f"{orphan} 1000 & setsid {orphan} 1000 & (setsid {orphan} 1000 &) ; (env -i {orphan} 1000 &) ; sleep 1.5; exit $RANK"
+        go = hosts.FOLDER / "go"
+        script = (f"{orphan} 1000 & setsid {orphan} 1000 & (setsid {orphan} 1000 &) ; (env -i {orphan} 1000 &) ; sleep 1.5; "
+                  f"until [ -e {go} ]; do sleep 0.1; done; exit $RANK")  # fmt: skip
         srun = self.srun(cluster, worker=["sh", "-c", script], nodes=2)
-        wait_until(lambda: len(cluster.left_behind()) >= 8, 40, lambda: f"orphans run: {cluster.left_behind()}")
-        self.assertEqual(srun.wait(30), 1)
+
+        def orphans():
+            return [name for name in cluster.left_behind() if name.startswith("orphan ")]
+
+        wait_until(lambda: len(orphans()) == 8, 40, lambda: f"orphans run: {cluster.left_behind()}")
+        go.touch()
+        self.assertEqual(srun.wait(60), 1)
         self.assert_nothing_is_left(cluster)
 
     def test_the_status_of_the_first_failure_is_what_slurm_tells(self):
@@ -140,11 +147,11 @@ class Step(cases.SlurmTest):
         srun = self.srun(cluster, "--nnodes", "1:2", worker=self.reporting(reports), nodes=2)
         reports.wait_round("h1 h2", seconds=40)
         cluster.drain("h2")
-        wait_until(lambda: cluster.states()[1] == "draining", 10, lambda: cluster.states())
+        wait_until(lambda: cluster.states()[1] == "draining", 30, lambda: cluster.states())
         reports.finish()
-        self.assertEqual(srun.wait(30), 0)
+        self.assertEqual(srun.wait(60), 0)
         self.assertEqual(len(reports.rounds()), 1)
-        wait_until(lambda: cluster.states()[1] == "drained", 10, lambda: cluster.states())
+        wait_until(lambda: cluster.states()[1] == "drained", 30, lambda: cluster.states())
 
     def test_a_killed_node_is_named_and_the_others_go_on(self):
         cluster = self.cluster(3)
@@ -156,7 +163,7 @@ class Step(cases.SlurmTest):
         reports.wait_round("h1 h2", after=first, seconds=40)
         cluster.down("h3")
         reports.finish()
-        wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
+        wait_until(lambda: len(reports.lines("done")) == 2, 40, "both end well")
         self.assertRegex(srun.err(), r"h3 \(node rank 2\) is lost")
         srun.wait(60)
 
@@ -171,7 +178,7 @@ class Step(cases.SlurmTest):
         reports.wait_round("h2 h3", after=first, seconds=40)
         cluster.down("h1")
         reports.finish()
-        wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
+        wait_until(lambda: len(reports.lines("done")) == 2, 40, "both end well")
         self.assertIn("this node takes over", srun.err())
         srun.wait(60)
 
@@ -185,7 +192,7 @@ class Step(cases.SlurmTest):
         reports.wait_round("h1 h3", after=first, seconds=40)
         cluster.down("h2")
         reports.finish()
-        wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
+        wait_until(lambda: len(reports.lines("done")) == 2, 40, "both end well")
         srun.wait(60)
 
     def test_srun_inside_salloc_is_a_step_like_any(self):
@@ -194,7 +201,7 @@ class Step(cases.SlurmTest):
         salloc = cluster.start(["salloc", "--nodes=2", "srun", "-N2", "-n2", cases.DISTRUN, *self.reporting(reports)])
         self.assertEqual(jobs.ranks(reports.wait_round("h1 h2", seconds=40)), {"h1": 0, "h2": 1})
         reports.finish()
-        self.assertEqual(salloc.wait(30), 0)
+        self.assertEqual(salloc.wait(60), 0)
 
     def test_a_heterogeneous_step_is_one_job(self):
         cluster = self.cluster(3)
@@ -203,7 +210,7 @@ class Step(cases.SlurmTest):
         srun = cluster.start(["srun", "-N1", "-n1", *command, ":", "-N2", "-n2", *command])
         self.assertEqual(jobs.ranks(reports.wait_round("h1 h2 h3", seconds=40)), {"h1": 0, "h2": 1, "h3": 2})
         reports.finish()
-        self.assertEqual(srun.wait(30), 0)
+        self.assertEqual(srun.wait(60), 0)
 
     def test_the_controller_may_restart_under_a_job(self):
         cluster = self.cluster(2)

@@ -14,7 +14,7 @@ TEMPLATES = jobs.ROOT / "configs" / "slurm"
 class Submit(cases.SlurmTest):
     def submit(self, cluster, *options, worker):
         process = cluster.start([cases.DISTRUN, "submit", "--log-dir", hosts.FOLDER / "logs", *options, "--", *worker])
-        self.assertEqual(process.wait(30), 0, process.text())
+        self.assertEqual(process.wait(60), 0, process.text())
         return process.out().strip()
 
     def output(self, job):
@@ -42,15 +42,19 @@ class Submit(cases.SlurmTest):
     def test_stopped_requeued_and_resumed_it_ends_as_if_undisturbed(self):
         cluster = self.cluster(2)
 
+        pace = jobs.Pace(0)
+
         def digits(name):
-            return [jobs.BIN / "digits", "--data", DATA, "--checkpoint", hosts.FOLDER / name, "--steps", 400,
-                    "--checkpoint-every", 20, "--step-sleep-ms", 20]  # fmt: skip
+            return pace.worker([jobs.BIN / "digits", "--data", DATA, "--checkpoint", hosts.FOLDER / name, "--steps", 400,
+                                "--checkpoint-every", 20])  # fmt: skip
 
         how = ["--nodes", 2, "--time", "10", "--requeue", "--notice", 30]
         undisturbed = self.submit(cluster, *how, worker=digits("a"))
         cluster.wait_job(undisturbed, "COMPLETED", 90)
+        pace.set(100)
         job = self.submit(cluster, *how, worker=digits("b"))
         wait_until((hosts.FOLDER / "b").exists, 60, "a checkpoint is there")
+        pace.set(0)
         cluster.ask("scancel", "--batch", "--signal=USR1", job)
         wait_until(lambda: cluster.job(job).get("Restarts") == "1", 30, lambda: cluster.job(job))
         cluster.begin_now(job)
@@ -121,7 +125,7 @@ class Submit(cases.SlurmTest):
         reports.wait_round(" ".join(others), after=first, seconds=40)
         cluster.down(lost)
         reports.finish()
-        wait_until(lambda: len(reports.lines("done")) == 2, 20, "both end well")
+        wait_until(lambda: len(reports.lines("done")) == 2, 40, "both end well")
         cluster.wait_job(job, "COMPLETED", 60)
         # By distrun at once, by the script at the end.
         self.assertRegex((hosts.FOLDER / "job.out").read_text(), rf"(?s){lost} \(node rank \d\) is lost.*job {job}: lost {lost}\n")
