@@ -24,7 +24,7 @@ class SshTest(jobs.ClusterTest):
 
     def start(self, on, where, *options, worker, ssh=None, name="starter", env=None, folder=None):
         """`distrun --hosts where …`, started on that host."""
-        argv = [DISTRUN, "--hosts", where, "--ssh-command", ssh or self.sshd.command, "--shutdown-timeout", 5, *options, *worker]
+        argv = [DISTRUN, "--hosts", where, "--ssh-command", ssh or self.sshd.command, "--shutdown-timeout", 20, *options, *worker]
         if folder is not None:
             argv = ["sh", "-c", 'cd "$0" && exec "$@"', folder, *argv]
         return self._lab[on].start(argv, name=name, env=env)
@@ -46,7 +46,7 @@ class SshTest(jobs.ClusterTest):
                     found.append(f"{host.name}: {line[:200]}")
         return found
 
-    def assert_nothing_is_left(self, seconds=10):
+    def assert_nothing_is_left(self, seconds=40):
         wait_until(lambda: not self.left(), seconds, lambda: f"nothing is left: {self.left()}")
 
 

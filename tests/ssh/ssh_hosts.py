@@ -15,7 +15,7 @@ SSHD = shutil.which("sshd", path="/usr/sbin:/sbin:" + os.environ["PATH"])
 
 
 def _run(*command):
-    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([str(word) for word in command], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
     if done.returncode != 0:
         raise RuntimeError(f"{command}: {done.stderr}")
 
@@ -59,11 +59,11 @@ class Ssh:
         host = self.lab[name]
         server = host.start([SSHD, "-D", "-e", "-f", self.server_config], name=f"sshd.{name}.{len(self.lab.processes)}")
         self._servers[name] = server
-        hosts.wait_until(lambda: "listening on" in server.err() or server.poll() is not None, 10, f"sshd of {name} listens")
+        hosts.wait_until(lambda: "listening on" in server.err() or server.poll() is not None, 30, f"sshd of {name} listens")
         if server.poll() is not None:
             raise hosts.Unavailable(f"sshd does not start: {server.err().strip()}")
 
     def stop(self, name):
         server = self._servers.pop(name)
         server.signal(15)
-        server.wait(10)
+        server.wait(30)

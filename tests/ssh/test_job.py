@@ -5,7 +5,6 @@ import os
 import re
 import signal
 import sys
-import time
 
 import cases
 import hosts
@@ -18,11 +17,11 @@ class Job(cases.SshTest):
         self.ssh(4)
         reports = self.reports()
         starter = self.start("h4", "h3,h1:2,h2", worker=self.reporting(reports))
-        lines = reports.wait_round("h1 h1 h2 h3", seconds=30)
+        lines = reports.wait_round("h1 h1 h2 h3")
         self.assertEqual([line.host for line in lines], ["h3", "h1", "h1", "h2"])
         self.assertEqual(jobs.ranks(lines), {"h3": 0, "h1": 1, "h2": 2})
         reports.finish()
-        self.assertEqual(starter.wait(20), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assert_nothing_is_left()
 
     def test_a_hostfile_gives_hosts_and_workers(self):
@@ -31,49 +30,49 @@ class Job(cases.SshTest):
         hostfile.write_text("# two hosts\n\nroot@h2 slots=2\nh1:1  # the other\n")
         starter = lab["h3"].start(
             [cases.DISTRUN, "--hostfile", hostfile, "--ssh-command", self.sshd.command, "sh", "-c", "echo $RANK $(hostname)"])
-        self.assertEqual(starter.wait(30), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assertEqual(sorted(starter.out().splitlines()), ["0 h2", "1 h2", "2 h1"])
 
     def test_it_may_be_started_on_one_of_the_hosts_whose_name_means_loopback_there(self):
         self.ssh(2, names="loopback")
         reports = self.reports()
         starter = self.start("h1", "h1,h2", worker=self.reporting(reports))
-        lines = reports.wait_round("h1 h2", seconds=30)
+        lines = reports.wait_round("h1 h2")
         self.assertEqual({line.master_addr for line in lines}, {self._lab["h1"].address})
         reports.finish()
-        self.assertEqual(starter.wait(20), 0)
+        self.assertEqual(starter.wait(40), 0)
 
     def test_names_of_the_users_ssh_configuration_need_not_resolve(self):
         self.ssh(3, names="none")
         alias = "".join(f"Host box{i}\n  HostName 10.77.0.{i}\n" for i in (1, 2))
         starter = self.start("h3", "box1,box2", ssh=self.sshd.client(more=alias), worker=["sh", "-c", "echo $RANK $(hostname)"])
-        self.assertEqual(starter.wait(30), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assertEqual(sorted(starter.out().splitlines()), ["0 h1", "1 h2"])
 
     def test_ipv6_addresses(self):
         self.ssh(3, family=6)
         starter = self.start("h3", "[fd77::1]:2,[fd77::2]", worker=["sh", "-c", "echo $RANK $(hostname)"])
-        self.assertEqual(starter.wait(30), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assertEqual(sorted(starter.out().splitlines()), ["0 h1", "1 h1", "2 h2"])
 
     def test_a_worker_fails_and_the_job_is_restarted_everywhere(self):
         self.ssh(3)
         reports = self.reports()
         starter = self.start("h3", "h1,h2", "--max-restarts", 1, worker=self.reporting(reports))
-        first = reports.wait_round("h1 h2", seconds=30)
+        first = reports.wait_round("h1 h2")
         reports.die(1)
-        second = reports.wait_round("h1 h2", after=first, seconds=30)
+        second = reports.wait_round("h1 h2", after=first)
         self.assertEqual({line.restart_count for line in second}, {1})
         reports.finish()
-        self.assertEqual(starter.wait(20), 0)
+        self.assertEqual(starter.wait(40), 0)
 
     def test_the_first_failure_is_the_status_and_is_reported_once(self):
         self.ssh(4)
         reports = self.reports()
         starter = self.start("h4", "h1,h2,h3", worker=self.reporting(reports, 13))
-        reports.wait_round("h1 h2 h3", seconds=30)
+        reports.wait_round("h1 h2 h3")
         reports.die(1)
-        self.assertEqual(starter.wait(20), 13)
+        self.assertEqual(starter.wait(40), 13)
         self.assertEqual(starter.err().count("Root Cause (first observed failure):"), 1, starter.err())
         self.assertRegex(starter.err(), r"host +: h2\b")
         self.assertRegex(starter.err(), r"exitcode +: 13\b")
@@ -84,11 +83,11 @@ class Job(cases.SshTest):
         lab = self.ssh(4)
         reports = self.reports()
         starter = self.start("h4", "h1,h2,h3", "--nnodes", "2:3", worker=self.reporting(reports))
-        reports.wait_round("h1 h2 h3", seconds=30)
+        reports.wait_round("h1 h2 h3")
         lab["h2"].kill()
-        reports.wait_round("h1 h3", seconds=30)
+        reports.wait_round("h1 h3")
         reports.finish()
-        self.assertEqual(starter.wait(20), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assertIn("h2: the connection is lost", starter.err())
 
     def test_a_spare_takes_the_place_of_a_host_that_is_lost(self):
@@ -102,18 +101,18 @@ class Job(cases.SshTest):
         self.wait_for_text(starter, f"{spare}: a spare beside 3 nodes")
         lab[lost].kill()
         remain = sorted({*first, spare} - {lost})
-        second = jobs.ranks(reports.wait_round(" ".join(remain), seconds=30))
+        second = jobs.ranks(reports.wait_round(" ".join(remain)))
         self.assertEqual(second[spare], first[lost])
         reports.finish()
-        self.assertEqual(starter.wait(20), 0)
+        self.assertEqual(starter.wait(40), 0)
 
     def test_a_host_that_is_lost_ends_a_job_of_fixed_size(self):
         lab = self.ssh(4)
         reports = self.reports()
         starter = self.start("h4", "h1,h2,h3", worker=self.reporting(reports))
-        reports.wait_round("h1 h2 h3", seconds=30)
+        reports.wait_round("h1 h2 h3")
         lab["h2"].kill()
-        self.assertEqual(starter.wait(20), 69)
+        self.assertEqual(starter.wait(40), 69)
         self.assertIn("h2: the connection is lost", starter.err())
         self.assertIn("2 hosts of 3 left, and the job needs 3", starter.err())
         self.assert_nothing_is_left()
@@ -121,7 +120,7 @@ class Job(cases.SshTest):
     def test_each_line_may_begin_with_its_host(self):
         self.ssh(3)
         starter = self.start("h3", "h1,h2", "--host-prefix", worker=["sh", "-c", "echo out $RANK; echo err $RANK >&2"])
-        self.assertEqual(starter.wait(30), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assertEqual(sorted(starter.out().splitlines()), ["h1: out 0", "h2: out 1"])
         self.assertIn("h2: err 1\n", starter.err())
 
@@ -133,7 +132,7 @@ class Bytes(cases.SshTest):
         file = hosts.FOLDER / "got"
         starter = self.start("h3", "h1,h2", worker=["sh", "-c", f'printf "%s\\0" "$@" > {file}.$RANK', "x", *[
             word if isinstance(word, str) else os.fsdecode(word) for word in odd]])  # fmt: skip
-        self.assertEqual(starter.wait(30), 0)
+        self.assertEqual(starter.wait(40), 0)
         sent = b"".join((word if isinstance(word, bytes) else word.encode()) + b"\0" for word in odd)
         for rank in (0, 1):
             self.assertEqual((hosts.FOLDER / f"got.{rank}").read_bytes(), sent)
@@ -149,7 +148,7 @@ class Bytes(cases.SshTest):
     def test_a_last_line_without_an_end_hides_nothing(self):
         self.ssh(3)
         starter = self.start("h3", "h1,h2", worker=["sh", "-c", "printf out; printf '50 %%' >&2"])
-        self.assertEqual(starter.wait(30), 0, starter.err())
+        self.assertEqual(starter.wait(40), 0, starter.err())
         self.assertEqual(sorted(starter.out().split()), ["out", "out"])
         self.assertEqual(starter.err().count("50 %"), 2)
         self.assertNotIn("\x1e", starter.err())
@@ -159,26 +158,26 @@ class Bytes(cases.SshTest):
         env = {"SECRET": "s", "NAMED": "from here", "DISTRUN_TOKEN": "only-on-stdin"}
         look = 'import os; print([os.environ.get(n) for n in ("SECRET", "NAMED", "GIVEN", "DISTRUN_TOKEN")])'
         starter = self.start("h2", "h1", "--env", "NAMED", "--env", "GIVEN=a'b\n", env=env, worker=[sys.executable, "-IS", "-c", look])
-        self.assertEqual(starter.wait(30), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assertEqual(starter.out(), """[None, 'from here', "a'b\\n", None]\n""")
 
     def test_no_command_line_shows_the_token_or_the_job(self):
         self.ssh(3)
         reports = self.reports()
         starter = self.start("h3", "h1,h2", worker=self.reporting(reports), env={"DISTRUN_TOKEN": "only-on-stdin"})
-        reports.wait_round("h1 h2", seconds=30)
+        reports.wait_round("h1 h2")
         lines = "\n".join(self.left())
         self.assertIn("--from-stdin", lines)
         self.assertNotIn("only-on-stdin", lines)
         reports.finish()
-        self.assertEqual(starter.wait(20), 0)
+        self.assertEqual(starter.wait(40), 0)
 
     def test_the_job_runs_in_the_folder_it_was_started_in(self):
         self.ssh(3)
         folder = hosts.FOLDER / "a folder"
         folder.mkdir()
         starter = self.start("h3", "h1,h2", folder=folder, worker=["sh", "-c", "pwd"])
-        self.assertEqual(starter.wait(30), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assertEqual(starter.out(), f"{folder}\n" * 2)
 
 
@@ -200,7 +199,7 @@ class Stopping(cases.SshTest):
         starter = self.start("h3", "h1,h2", worker=self.trapping(hosts.FOLDER / "m"))
         self.wait_for("m.ready.0", "m.ready.1")
         starter.signal(signal.SIGINT)
-        self.assertEqual(starter.wait(20), 130)
+        self.assertEqual(starter.wait(40), 130)
         self.wait_for("m.saved.0", "m.saved.1")
         self.assert_nothing_is_left()
 
@@ -208,12 +207,12 @@ class Stopping(cases.SshTest):
         self.ssh(3)
         reports = self.reports()
         starter = self.start("h3", "h1,h2", "--shutdown-timeout", 300, worker=self.reporting(reports, "deaf"))
-        reports.wait_round("h1 h2", seconds=30)
+        reports.wait_round("h1 h2")
         starter.signal(signal.SIGTERM)
         self.wait_for_text(starter, "h1: stopping 1 worker")
         self.wait_for_text(starter, "h2: stopping 1 worker")
         starter.signal(signal.SIGTERM)
-        self.assertEqual(starter.wait(20), 143)
+        self.assertEqual(starter.wait(40), 143)
         self.assert_nothing_is_left()
 
     def test_notice_signals_reach_workers(self):
@@ -223,7 +222,7 @@ class Stopping(cases.SshTest):
             "sh", "-c", f"trap 'touch {mark}.noticed.$RANK; exit 0' USR1; touch {mark}.ready.$RANK; while :; do sleep 0.1; done"])  # fmt: skip
         self.wait_for("u.ready.0", "u.ready.1")
         starter.signal(signal.SIGUSR1)
-        self.assertEqual(starter.wait(20), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.wait_for("u.noticed.0", "u.noticed.1")
 
     def test_a_starter_that_is_killed_leaves_nothing(self):
@@ -249,13 +248,18 @@ class Stopping(cases.SshTest):
         lab = self.ssh(2)
         reports = self.reports()
         starter = self.start("h2", "h1", "--shutdown-timeout", 300, worker=self.reporting(reports, "deaf"))
-        reports.wait_round("h1", seconds=30)
+        reports.wait_round("h1")
         lab["h1"].run(["pkill", "-STOP", "-f", "from-stdin"])
         try:
-            for _ in range(3):
+            # The third, but on a busy machine two that come together count as one.
+            for _ in range(10):
                 starter.signal(signal.SIGINT)
-                time.sleep(1.2)  # the guard's patience
-            self.assertEqual(starter.wait(20), 130, starter.err())
+                try:
+                    starter.wait(1.2)  # the guard's patience
+                    break
+                except AssertionError:
+                    pass
+            self.assertEqual(starter.wait(40), 130, starter.err())
         finally:
             lab["h1"].run(["pkill", "-CONT", "-f", "from-stdin"])
         self.assert_nothing_is_left()
@@ -264,7 +268,7 @@ class Stopping(cases.SshTest):
         self.ssh(2)
         reports = self.reports()
         starter = self.start("h2", "h1", worker=self.reporting(reports))
-        reports.wait_round("h1", seconds=30)
+        reports.wait_round("h1")
         starter.signal(signal.SIGKILL)
         self.assert_nothing_is_left()
 
@@ -272,7 +276,7 @@ class Stopping(cases.SshTest):
 class Trouble(cases.SshTest):
     """What cannot work is told, with ssh's words and what to do; the others are stopped; the status says what it was."""
 
-    def fails(self, where, *options, status, says, count=3, worker=("sleep", "1000"), seconds=30, **how):
+    def fails(self, where, *options, status, says, count=3, worker=("sleep", "1000"), seconds=40, **how):
         starter = self.start(f"h{count}", where, *options, worker=worker, **how)
         self.assertEqual(starter.wait(seconds), status, starter.err())
         for pattern in says:
@@ -330,7 +334,7 @@ class Trouble(cases.SshTest):
         folder.mkdir(parents=True)
         lab["h1"].run(["mount", "-t", "tmpfs", "tmpfs", folder.parent])
         starter = self.start("h4", "h1,h2,h3", "--nnodes", "2:3", "--rdzv-conf", "last_call_timeout=1", folder=folder, worker=["true"])
-        self.assertEqual(starter.wait(30), 0, starter.err())
+        self.assertEqual(starter.wait(40), 0, starter.err())
         self.assertIn("h1: error: cannot go to the folder", starter.err())
 
     def test_a_script_that_is_not_there(self):
@@ -349,7 +353,7 @@ class Trouble(cases.SshTest):
         lines = reports.wait_round("h2 h3", seconds=40)
         self.assertTrue(all(re.fullmatch(r"10\.77\.0\.[23]", line.master_addr) for line in lines))
         reports.finish()
-        self.assertEqual(starter.wait(20), 0)
+        self.assertEqual(starter.wait(40), 0)
         self.assertIn("error: h1: ssh cannot start anything there", starter.err())
 
 
