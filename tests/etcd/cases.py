@@ -38,11 +38,11 @@ class EtcdTest(jobs.ClusterTest):
             self.wait_for_text(process, "this distrund leads" if leads else "leads; this distrund stands by")
         return process
 
-    def replicas(self, names):
+    def replicas(self, names, *options):
         """The first leads, the others stand by."""
         self.daemons = {}
         for name in names.split():
-            self.daemons[name] = self.replica(name, leads=not self.daemons)
+            self.daemons[name] = self.replica(name, *options, leads=not self.daemons)
 
     def join(self, name, *options, nnodes, at=None):
         endpoint = f"{at or name}:{jobs.PORT}"

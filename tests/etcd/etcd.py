@@ -49,7 +49,7 @@ class Cluster:
         self._processes = [None] * members
         for i in range(members):
             self.start(i)
-        wait_until(self.healthy, 30, lambda: f"etcd is healthy: {self._logs()}")
+        wait_until(self.healthy, 60, lambda: f"etcd is healthy: {self._logs()}")
 
     def start(self, i):
         """Also again: with the files that it had."""
@@ -73,15 +73,19 @@ class Cluster:
         for i in members:
             self._processes[i].signal(signal.SIGKILL)
         for i in members:
-            self._processes[i].wait(5)
+            self._processes[i].wait(30)
 
     def leader(self):
         """The member that leads the others."""
-        for i, port in enumerate(self.ports):
-            answer = self._ask("/v3/maintenance/status", {}, port)
-            if answer and answer["leader"] == answer["header"]["member_id"]:
-                return i
-        raise AssertionError(f"no member leads: {self._logs()}")
+
+        def found():
+            for i, port in enumerate(self.ports):
+                answer = self._ask("/v3/maintenance/status", {}, port)
+                if answer and answer["leader"] == answer["header"]["member_id"]:
+                    return [i]
+            return None
+
+        return wait_until(found, 20, lambda: f"a member leads: {self._logs()}")[0]
 
     def endpoints(self):
         return ",".join(f"{self.host.address}:{port}" for port in self.ports)
@@ -95,18 +99,17 @@ class Cluster:
     # -- what is in it --
 
     def keys(self, prefix):
-        answer = self._any("/v3/kv/range", {"key": _bytes(prefix), "range_end": _bytes(prefix[:-1] + chr(ord(prefix[-1]) + 1))})
+        answer = self._soon("/v3/kv/range", {"key": _bytes(prefix), "range_end": _bytes(prefix[:-1] + chr(ord(prefix[-1]) + 1))})
         return {_text(entry["key"]): _text(entry.get("value", "")) for entry in answer.get("kvs", [])}
 
     def put(self, key, value):
-        if self._any("/v3/kv/put", {"key": _bytes(key), "value": _bytes(value)}) is None:
-            raise AssertionError(f"cannot put {key}: {self._logs()}")
+        self._soon("/v3/kv/put", {"key": _bytes(key), "value": _bytes(value)})
 
     def history(self, prefix):
         """Every Change below it, from the first on."""
-        now = int(self._any("/v3/kv/range", {"key": _bytes(prefix)})["header"]["revision"])
+        now = int(self._soon("/v3/kv/range", {"key": _bytes(prefix)})["header"]["revision"])
         # A watch has no end of its own: one last change says that all came.
-        self._any("/v3/kv/put", {"key": _bytes(prefix + "/end-of-history"), "value": _bytes(str(now))})
+        self._soon("/v3/kv/put", {"key": _bytes(prefix + "/end-of-history"), "value": _bytes(str(now))})
         end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
         request = {"create_request": {"key": _bytes(prefix), "range_end": _bytes(end), "start_revision": "1"}}
         changes = []
@@ -121,7 +124,7 @@ class Cluster:
                     if _text(entry.get("value", "")) != str(now):
                         continue
                     connection.close()
-                    self._any("/v3/kv/deleterange", {"key": event["kv"]["key"]})
+                    self._soon("/v3/kv/deleterange", {"key": event["kv"]["key"]})
                     return changes
                 value = None if gone else _text(entry.get("value", ""))
                 changes.append(Change(int(entry["mod_revision"]), key, value, int(entry.get("lease", 0))))
@@ -148,8 +151,8 @@ class Cluster:
 
     def _connect(self, port):
         with _in_network_of(self.host):
-            raw = socket.create_connection((self.host.address, port), 2)
-        raw.settimeout(5)
+            raw = socket.create_connection((self.host.address, port), 10)
+        raw.settimeout(20)
         if self.tls:
             raw = self.tls.client_context().wrap_socket(raw, server_hostname=self.host.address)
         connection = http.client.HTTPConnection(self.host.address, port)
@@ -174,8 +177,15 @@ class Cluster:
                 return answer
         return None
 
+    def _soon(self, path, body):
+        """As _any, but members that were held up may just now elect their leader."""
+        return wait_until(lambda: self._any(path, body), 20, lambda: f"{path}: {self._logs()}")
+
     def _answering(self):
-        return next(port for port in self.ports if self._ask("/v3/kv/range", {"key": _bytes("health")}, port) is not None)
+        def port():
+            return next((port for port in self.ports if self._ask("/v3/kv/range", {"key": _bytes("health")}, port)), None)
+
+        return wait_until(port, 20, lambda: f"a member answers: {self._logs()}")
 
     def _logs(self):
         return "\n".join(process.text()[-1000:] for process in self._processes if process)
