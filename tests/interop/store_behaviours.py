@@ -440,10 +440,12 @@ def _(bench):
         "GLOO_SOCKET_IFNAME": "lo",
         "TP_SOCKET_IFNAME": "lo",
     }
+    held = socket.socket()
     if bench.own:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        # Held until the script's end: it takes seconds to come to it, and sets SO_REUSEADDR itself.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
         if bench.kind == "legacy":
             variables["USE_LIBUV"] = "0"
     else:
@@ -460,6 +462,7 @@ def _(bench):
         text=True,
         timeout=SECONDS_EACH - 5,
     )
+    held.close()
     check(done.returncode == 0, f"exit {done.returncode}: {done.stderr[-800:]}")
 
 
