@@ -2,7 +2,7 @@
 // text at the border.
 #pragma once
 
-#include "runtime/nccl/plugin_abi.h"
+#include <distrun/backend_abi.h>
 
 #include <stdexcept>
 #include <string>

@@ -17,9 +17,9 @@
 #include "runtime/nccl/communicator.h"
 #include "runtime/nccl/core/watch.h"
 #include "runtime/nccl/failed.h"
-#include "runtime/nccl/plugin_abi.h"
 #include "runtime/nccl/schedule.h"
 #include "runtime/nccl/settings.h"
+#include <distrun/backend_abi.h>
 
 #include <algorithm>
 #include <atomic>

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "runtime/nccl/api.h"
-#include "runtime/nccl/plugin_abi.h"
+#include <distrun/backend_abi.h>
 
 namespace distrun::nccl {
 

@@ -283,12 +283,12 @@ void Planner::gather() {
   if (!list) check_parts(output(), input().count, "output");
   for (int rank = 0; rank < ranks(); ++rank) {
     const auto i = static_cast<std::uint32_t>(rank);
-    if (list) same_count(input(), output(i));
     void* to = list ? output(i).data : at_out(output(), i * input().count);
     if (rank == place_.rank) {
+      if (list) same_count(input(), output(i));
       add_copy(input().data, to, input().count);
     } else {
-      add_move(Call::recv, nullptr, to, input().count, rank);
+      add_move(Call::recv, nullptr, to, list ? output(i).count : input().count, rank);
     }
   }
 }
@@ -304,12 +304,12 @@ void Planner::scatter() {
   if (!list) check_parts(input(), output().count, "input");
   for (int rank = 0; rank < ranks(); ++rank) {
     const auto i = static_cast<std::uint32_t>(rank);
-    if (list) same_count(output(), input(i));
     const void* from = list ? input(i).data : at(input(), i * output().count);
     if (rank == place_.rank) {
+      if (list) same_count(output(), input(i));
       add_copy(from, output().data, output().count);
     } else {
-      add_move(Call::send, from, nullptr, output().count, rank);
+      add_move(Call::send, from, nullptr, list ? input(i).count : output().count, rank);
     }
   }
 }

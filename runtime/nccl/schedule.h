@@ -13,7 +13,7 @@
 
 #include "runtime/nccl/core/support.h"
 #include "runtime/nccl/core/watch.h"
-#include "runtime/nccl/plugin_abi.h"
+#include <distrun/backend_abi.h>
 
 #include <cstddef>
 #include <span>

@@ -2,7 +2,7 @@
 // time, errors as Failed.
 #pragma once
 
-#include "runtime/nccl/plugin_abi.h"
+#include <distrun/backend_abi.h>
 
 #include <chrono>
 #include <cstdint>

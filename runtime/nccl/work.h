@@ -18,7 +18,7 @@ class Work {
   Work& operator=(const Work&) = delete;
 
   State test();
-  // See plugin_abi.h.  Throws Failed.
+  // See distrun/backend_abi.h.  Throws Failed.
   void wait(Stream stream, std::chrono::milliseconds timeout, bool host);
   const Label& label() const { return label_; }
   const std::shared_ptr<Group>& group() const { return group_; }

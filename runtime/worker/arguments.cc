@@ -26,9 +26,6 @@ void check(OpType op, const ConstTensor& tensor, int size) {
   const std::size_t align = tensor.dtype() == DType::complex64    ? 4
                             : tensor.dtype() == DType::complex128 ? 8
                                                                   : width;
-  if (tensor.device().type != DeviceType::cpu && tensor.device().type != DeviceType::cuda_host)
-    refuse(op, "a tensor on " + std::string(to_string(tensor.device().type)) +
-                   "; this group's backend takes memory of the CPU");
   if (tensor.count() >
       std::numeric_limits<std::size_t>::max() / width / static_cast<std::size_t>(size))
     refuse(op, "a count that no memory can hold: " + std::to_string(tensor.count()));
@@ -42,6 +39,9 @@ void check_same(OpType op, const ConstTensor& a, const ConstTensor& b) {
   if (a.dtype() != b.dtype())
     refuse(op, "tensors of different types: " + std::string(to_string(a.dtype())) + " and " +
                    std::string(to_string(b.dtype())));
+  if (a.device() != b.device())
+    refuse(op, "tensors on different devices: " + to_string(a.device()) + " and " +
+                   to_string(b.device()));
 }
 
 void check_reduction(OpType op, DType dtype, Reduction reduction) {
@@ -100,6 +100,7 @@ Call of(OpType op, const ConstTensor& data) {
   Call call;
   call.op = op;
   call.dtype = data.dtype();
+  call.device = data.device();
   call.count = data.count();
   return call;
 }
@@ -112,7 +113,8 @@ Call in_place(OpType op, const Tensor& data, int size) {
 }
 
 void set(Call& call, Reduction reduction) {
-  check_reduction(call.op, call.dtype, reduction);
+  // A device's backend has its own table.
+  if (is_host_memory(call.device)) check_reduction(call.op, call.dtype, reduction);
   call.reduce = reduction.op();
   call.factor = reduction.factor();
 }
@@ -279,6 +281,7 @@ Call Arguments::all_to_all(std::span<const Tensor> outs, std::span<const ConstTe
   call.op = OpType::all_to_all;
   check_list(call.op, outs.size(), size_);
   call.dtype = outs.front().dtype();
+  call.device = outs.front().device();
   set_outs(call, outs, outs.front(), size_);
   set_ins(call, ins, outs.front(), size_);
   check_own_part(call.op, outs[static_cast<std::size_t>(rank_)].count(),
@@ -296,6 +299,7 @@ Call Arguments::all_to_all_single(const Tensor& out, const ConstTensor& in,
   check(call.op, out, size_);
   check_same(call.op, out, in);
   call.dtype = out.dtype();
+  call.device = out.device();
   const std::size_t width = size_of(out.dtype());
   std::byte* to = bytes(out);
   for (const std::uint64_t count : splits_of(call.op, out, "the output", out_splits, size_)) {
@@ -321,6 +325,7 @@ P2PCall message(OpType op, const ConstTensor& data, int tag, int size) {
   P2PCall call;
   call.op = op;
   call.dtype = data.dtype();
+  call.device = data.device();
   call.count = data.count();
   call.tag = tag;
   return call;

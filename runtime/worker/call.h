@@ -47,6 +47,7 @@ struct Call {
   OpType op = OpType::barrier;
   ReduceOp reduce = ReduceOp::sum;
   DType dtype = DType::float32;
+  Device device;  // of all its tensors
   int root = 0;
   double factor = 1;  // premul_sum: of this rank's data
   // Of several tensors that go as one: a hash of their sizes; else 0.
@@ -70,8 +71,10 @@ struct PeerLost : std::runtime_error {
 
 // The deadline passed, and these ranks had not done their part.
 struct PeersLate : std::runtime_error {
-  explicit PeersLate(std::vector<int> late) : std::runtime_error("late"), peers(std::move(late)) {}
+  explicit PeersLate(std::vector<int> late, bool waiting = false)
+      : std::runtime_error("late"), peers(std::move(late)), may_wait(waiting) {}
   std::vector<int> peers;
+  bool may_wait;  // they may have begun it, and wait for others themselves
 };
 
 // Two ranks called different things.  The text names both calls and what differs.  `peer`: of the

@@ -52,15 +52,15 @@ std::uint64_t sum_of(const Parts& parts) {
 
 }  // namespace
 
-FlightLog::FlightLog(std::string_view name, std::string_view description, int rank, int size,
-                     const std::vector<int>& ranks) {
+FlightLog::FlightLog(std::string_view name, std::string_view description, std::string_view backend,
+                     int rank, int size, const std::vector<int>& ranks) {
   if (!recorder_->records()) return;
   recorder_->name_codes({names<OpType, OpType::recv>(), names<ReduceOp, ReduceOp::premul_sum>(),
                          names<DType, DType::complex128>()});
   recorder::GroupInfo group;
   group.name = name;
   group.description = description;
-  group.backend = "gloo";
+  group.backend = backend;
   group.rank = rank;
   group.size = size;
   group.ranks = ranks;

@@ -21,8 +21,8 @@ class FlightLog {
   using Entry = recorder::OpHandle;
 
   // `ranks`: global ones, in the order of the group; empty: not known.
-  FlightLog(std::string_view name, std::string_view description, int rank, int size,
-            const std::vector<int>& ranks);
+  FlightLog(std::string_view name, std::string_view description, std::string_view backend, int rank,
+            int size, const std::vector<int>& ranks);
   ~FlightLog() { recorder_->close_group(group_); }
   FlightLog(const FlightLog&) = delete;
   FlightLog& operator=(const FlightLog&) = delete;

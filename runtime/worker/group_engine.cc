@@ -21,25 +21,10 @@ Lanes::Lane lane_of(const P2PCall& call) {
 
 }  // namespace
 
-void Work::State::complete(std::exception_ptr outcome) {
-  std::vector<std::function<void()>> next;
-  {
-    const std::lock_guard lock(mutex);
-    exception = std::move(outcome);
-    done = true;
-    next.swap(then);
-    completed.notify_all();
-  }
-  for (const auto& what : next) what();
-}
-
-std::string Work::State::name() const {
-  return p2p ? to_string(*p2p) : to_string(calls.front());
-}
-
 GroupEngine::GroupEngine(Identity identity, Links links, const std::vector<int>& global_ranks)
     : identity_(std::move(identity)),
-      log_(identity_.name, identity_.description, identity_.rank, identity_.size, global_ranks),
+      log_(identity_.name, identity_.description, "gloo", identity_.rank, identity_.size,
+           global_ranks),
       links_(std::move(links)) {
   if (!links_.transport) return;
   board_.emplace(links_.store->clone(), identity_.rank, identity_.size);
@@ -99,9 +84,9 @@ void GroupEngine::run(Call call, Timeout timeout) {
   if (failure) std::rethrow_exception(failure);
 }
 
-std::shared_ptr<Work::State> GroupEngine::start(std::vector<Call> calls, Timeout timeout,
+std::shared_ptr<QueuedWork> GroupEngine::start(std::vector<Call> calls, Timeout timeout,
                                                 std::function<void()> finish) {
-  auto work = std::make_shared<Work::State>();
+  auto work = std::make_shared<QueuedWork>();
   work->timeout = timeout;
   work->group = identity_.name;
   work->finish = std::move(finish);
@@ -135,7 +120,7 @@ void GroupEngine::work_off() {
   }
 }
 
-void GroupEngine::perform(Work::State& work) {
+void GroupEngine::perform(QueuedWork& work) {
   std::exception_ptr outcome;
   for (std::size_t i = 0; i < work.calls.size(); ++i) {
     if (!outcome) {
@@ -144,9 +129,13 @@ void GroupEngine::perform(Work::State& work) {
     }
     log_.ended(work.records[i], !outcome);
   }
-  if (!outcome && work.finish) work.finish();
+  try {
+    if (!outcome && work.finish) work.finish();
+  } catch (...) {
+    outcome = std::current_exception();
+  }
   work.finish = nullptr;  // with what it holds
-  work.complete(std::move(outcome));
+  work.outcome.set(std::move(outcome));
 }
 
 std::exception_ptr GroupEngine::perform(const Call& call, Timeout timeout) {
@@ -177,12 +166,12 @@ int GroupEngine::run(const P2PCall& call, Timeout timeout) {
   return mine.peer;
 }
 
-std::shared_ptr<Work::State> GroupEngine::start(const P2PCall& call, Timeout timeout) {
+std::shared_ptr<QueuedWork> GroupEngine::start(const P2PCall& call, Timeout timeout) {
   {
     const std::lock_guard lock(mutex_);
     check_open();
   }
-  auto work = std::make_shared<Work::State>();
+  auto work = std::make_shared<QueuedWork>();
   work->p2p = call;
   work->timeout = timeout;
   work->group = identity_.name;
@@ -192,11 +181,8 @@ std::shared_ptr<Work::State> GroupEngine::start(const P2PCall& call, Timeout tim
     log_.started(record);
     auto outcome = perform(mine, work->timeout);
     log_.ended(record, !outcome);
-    {
-      const std::lock_guard lock(work->mutex);
-      work->p2p->peer = mine.peer;
-    }
-    work->complete(std::move(outcome));
+    work->source = mine.peer;
+    work->outcome.set(std::move(outcome));
   });
   if (!taken) {
     log_.ended(record, false);
@@ -284,12 +270,35 @@ std::exception_ptr GroupEngine::attempt(const Any& call, Timeout timeout, Step s
 
 void GroupEngine::abandon() noexcept {
   try {
-    const std::lock_guard lock(mutex_);
-    if (dead_.empty()) dead_ = "it broke off";
+    die("it broke off", std::nullopt);
   } catch (...) {
     closed_ = true;
   }
   close_links();
+}
+
+// True: that was the first failure.
+bool GroupEngine::die(const std::string& text, std::optional<int> peer) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!dead_.empty()) return false;
+    dead_ = text;
+    dead_peer_ = peer;
+  }
+  if (on_failure_) on_failure_(text, peer);
+  return true;
+}
+
+void GroupEngine::ensure_open() {
+  const std::lock_guard lock(mutex_);
+  check_open();
+}
+
+void GroupEngine::fail(const GroupFailure& failure) {
+  if (board_)
+    fall(board_->report(failure));
+  else
+    die(failure.text, failure.peer);
 }
 
 std::string GroupEngine::late_text(const std::vector<int>& ranks, Timeout timeout) {
@@ -316,13 +325,7 @@ std::exception_ptr GroupEngine::fall(const GroupFailure& failure) {
                            std::to_string(identity_.rank) + ": " + failure.text;
   // A rank that is itself to blame has no peer to name.
   const auto peer = failure.peer == identity_.rank ? std::nullopt : failure.peer;
-  {
-    const std::lock_guard lock(mutex_);
-    if (dead_.empty()) {
-      dead_ = text;
-      dead_peer_ = peer;
-    }
-  }
+  die(text, peer);
   close_links();  // after the report: who is cut off finds the reason in the store
   if (failure.kind == ErrorKind::timeout)
     return std::make_exception_ptr(DistTimeoutError(text, peer));
@@ -392,9 +395,9 @@ void GroupEngine::close(Timeout timeout) {
 void GroupEngine::leave(const std::string& why) {
   {
     const std::lock_guard lock(mutex_);
-    if (closed_ || !dead_.empty() || !links_.transport) return;
-    dead_ = why;
+    if (closed_) return;
   }
+  if (!die(why, std::nullopt) || !links_.transport) return;
   GroupFailure failure{ErrorKind::backend, identity_.rank, ""};
   failure.text = board_->name_of(identity_.rank) + " left the group: " + why;
   board_->report(failure);

@@ -13,6 +13,7 @@
 #include "runtime/worker/lanes.h"
 #include "runtime/worker/point_to_point.h"
 #include "runtime/worker/transport.h"
+#include "runtime/worker/work.h"
 #include <distrun/process_group.h>
 
 #include <condition_variable>
@@ -26,24 +27,6 @@
 #include <vector>
 
 namespace distrun {
-
-struct Work::State {
-  std::vector<Call> calls;  // one after another; none: see p2p
-  std::optional<P2PCall> p2p;
-  std::vector<FlightLog::Entry> records;  // of the calls
-  Timeout timeout{};
-  std::string group;
-  std::function<void()> finish;  // after the calls, if all went well
-
-  mutable std::mutex mutex;
-  std::condition_variable completed;
-  bool done = false;
-  std::exception_ptr exception;
-  std::vector<std::function<void()>> then;
-
-  void complete(std::exception_ptr outcome);
-  std::string name() const;
-};
 
 class GroupEngine {
  public:
@@ -73,22 +56,30 @@ class GroupEngine {
   // All throw DistBackendError if the group is dead or closed.
   void run(Call call, Timeout timeout);
   // `finish`: after it, by whoever ran it, if it went well.
-  std::shared_ptr<Work::State> start(std::vector<Call> calls, Timeout timeout,
-                                     std::function<void()> finish = nullptr);
+  std::shared_ptr<QueuedWork> start(std::vector<Call> calls, Timeout timeout,
+                                    std::function<void()> finish = nullptr);
   // Returns the peer.
   int run(const P2PCall& call, Timeout timeout);
-  std::shared_ptr<Work::State> start(const P2PCall& call, Timeout timeout);
+  std::shared_ptr<QueuedWork> start(const P2PCall& call, Timeout timeout);
 
   void close(Timeout timeout);
   // In place of close(): the other ranks are told that this one leaves.
   void leave(const std::string& why);
+  // Something beside it has failed: as if one of its own operations had.
+  void fail(const GroupFailure& failure);
+  // `what` is called once, from whatever thread finds the first failure.  Before any operation.
+  void on_failure(std::function<void(const std::string& text, std::optional<int> peer)> what) {
+    on_failure_ = std::move(what);
+  }
+  // Throws if it is dead or closed.
+  void ensure_open();
 
  private:
   void admit(std::unique_lock<std::mutex>& lock);
   void number(Call& call) { call.sequence = next_sequence_++; }
   void work_off();
   std::exception_ptr perform(const Call& call, Timeout timeout);
-  void perform(Work::State& work);
+  void perform(QueuedWork& work);
   std::exception_ptr perform(P2PCall& call, Timeout timeout);
   template <class Any, class Step>
   std::exception_ptr guarded(const Any& call, Timeout timeout, Step step) noexcept;
@@ -98,6 +89,7 @@ class GroupEngine {
   [[noreturn]] void refuse(const P2PCall& call) const;
   std::exception_ptr failed(const std::string& name, GroupFailure failure, bool first_hand);
   std::exception_ptr fall(const GroupFailure& failure);
+  bool die(const std::string& text, std::optional<int> peer);
   std::string late_text(const std::vector<int>& ranks, Timeout timeout);
   void close_links();
   void check_open() const;
@@ -114,13 +106,14 @@ class GroupEngine {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::shared_ptr<Work::State>> queue_;
+  std::deque<std::shared_ptr<QueuedWork>> queue_;
   bool busy_ = false;      // somebody executes a collective
   bool stopping_ = false;  // the thread is to end
   bool closing_ = false;
   bool closed_ = false;
   std::string dead_;  // the first failure
   std::optional<int> dead_peer_;
+  std::function<void(const std::string& text, std::optional<int> peer)> on_failure_;
   std::uint64_t next_sequence_ = 0;
   std::thread thread_;  // started by the first asynchronous collective
 };

@@ -194,15 +194,6 @@ void check_rank(const GroupOptions& options, const std::string& where) {
 
 }  // namespace
 
-bool is_available(std::string_view backend) {
-#ifdef DISTRUN_HAS_GLOO
-  return backend == "gloo";
-#else
-  static_cast<void>(backend);
-  return false;
-#endif
-}
-
 bool is_initialized() {
   const std::lock_guard lock(the_default().mutex);
   return !the_default().group.expired();
@@ -219,9 +210,7 @@ std::shared_ptr<ProcessGroup> default_group() {
 
 std::shared_ptr<ProcessGroup> init_process_group(std::string_view backend,
                                                  const GroupOptions& options) {
-  if (backend != "gloo")
-    throw DistUnsupportedError("init_process_group: unknown backend \"" + std::string(backend) +
-                               "\"; there is: gloo");
+  Backends backends = Backends::resolve(backend, options);
   deadline_after(options.timeout, "GroupOptions::timeout");
   GroupEngine::Identity me;
   me.timeout = options.timeout;
@@ -248,7 +237,7 @@ std::shared_ptr<ProcessGroup> init_process_group(std::string_view backend,
   std::vector<int> ranks(static_cast<std::size_t>(me.size));
   std::iota(ranks.begin(), ranks.end(), 0);
   auto group = std::make_shared<ProcessGroup>(std::make_unique<ProcessGroup::Impl>(
-      std::string(backend), me, std::move(place), std::move(ranks)));
+      std::move(backends), me, std::move(place), std::move(ranks)));
   const std::lock_guard lock(the_default().mutex);
   if (the_default().group.expired()) the_default().group = group;
   return group;

@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <vector>
 
 namespace distrun {
 
@@ -24,6 +26,7 @@ inline constexpr int kAnySource = -1;
 struct P2PCall {
   OpType op = OpType::send;  // or recv
   DType dtype = DType::float32;
+  Device device;
   int peer = 0;  // recv: may be kAnySource, and is the sender afterwards
   int tag = 0;
   std::uint64_t count = 0;
@@ -47,10 +50,15 @@ class PointToPoint {
  private:
   void send(const P2PCall& call, TimePoint deadline);
   void receive(P2PCall& call, TimePoint deadline);
+  bool wait(Transfer& transfer, int peer, TimePoint deadline);
+  void look_for_lost();
 
   Transport& transport_;
   const std::function<bool()> failed_;
   std::atomic<std::uint32_t> sent_ = 0;
+  std::mutex watch_mutex_;
+  std::vector<std::byte> watch_room_;
+  std::vector<std::unique_ptr<Transfer>> watched_;  // receives of what nobody sends
 };
 
 }  // namespace distrun

@@ -3,6 +3,7 @@
 #include "runtime/worker/process_group.h"
 
 #include "runtime/worker/arguments.h"
+#include "runtime/worker/backend_config.h"
 #include "runtime/worker/deadline.h"
 
 #include <algorithm>
@@ -22,13 +23,108 @@ std::uint64_t fnv1a(std::uint64_t hash, std::uint64_t value) {
 
 }  // namespace
 
-ProcessGroup::Impl::Impl(std::string of_backend, const GroupEngine::Identity& identity,
-                         MeetingPlace meeting_place, std::vector<int> ranks)
-    : backend(std::move(of_backend)),
+// ---- backends ----------------------------------------------------------------------------------
+
+namespace {
+
+std::string list_of(const std::vector<DeviceType>& devices) {
+  std::string text;
+  for (const DeviceType device : devices)
+    text += (text.empty() ? "" : ", ") + std::string(to_string(device));
+  return text;
+}
+
+// Those of this backend, without its name in front.
+std::vector<std::pair<std::string, std::string>> settings_of(
+    const std::string& backend, const std::vector<std::pair<std::string, std::string>>& all) {
+  std::vector<std::pair<std::string, std::string>> own;
+  for (const auto& [key, value] : all)
+    if (key.starts_with(backend + ".")) own.emplace_back(key.substr(backend.size() + 1), value);
+  return own;
+}
+
+}  // namespace
+
+Backends Backends::resolve(std::string_view text, const GroupOptions& options) {
+  Backends all;
+  all.text = text;
+  all.device_id = options.device_id;
+  all.settings = options.backend_options;
+  for (const BackendChoice& choice : parse_backends(text)) {
+    if (choice.name == kGloo) continue;
+    const BackendLibrary& library = BackendLibrary::named(choice.name);
+    const auto& can = library.devices();
+    if (!choice.device)
+      for (const DeviceType device : can) all.devices.emplace_back(device, &library);
+    else if (std::find(can.begin(), can.end(), *choice.device) != can.end())
+      all.devices.emplace_back(*choice.device, &library);
+    else
+      throw DistArgumentError("backend \"" + all.text + "\": " + choice.name + " takes memory of " +
+                              list_of(can) + ", not of " + std::string(to_string(*choice.device)));
+  }
+  const auto has = [&](auto is) { return std::any_of(all.devices.begin(), all.devices.end(), is); };
+  if (all.device_id && (all.device_id->index < 0 || !has([&](const auto& device) {
+                          return device.first == all.device_id->type;
+                        })))
+    throw DistArgumentError("device_id " + to_string(*all.device_id) + ": backend \"" + all.text +
+                            "\" takes no memory of it");
+  for (const auto& [key, value] : all.settings)
+    if (!has([&, &name = key](const auto& device) {
+          return name.starts_with(device.second->name() + ".");
+        }))
+      throw DistArgumentError("backend_options: \"" + key + "\" is no setting of \"" + all.text +
+                              "\"; they are named BACKEND.SETTING");
+  return all;
+}
+
+ProcessGroup::Impl::Impl(Backends of_backends, const GroupEngine::Identity& identity,
+                         MeetingPlace meeting_place, std::vector<int> ranks, Impl* parent)
+    : backends(std::move(of_backends)),
       place(std::move(meeting_place)),
       global_ranks(std::move(ranks)),
       arguments(identity.rank, identity.size),
-      engine(identity, join(place, identity), global_ranks) {}
+      engine(identity, join(place, identity), global_ranks) {
+  try {
+    for (const auto& [type, library] : backends.devices) {
+      DeviceGroup::Options options;
+      options.device = type;
+      if (backends.device_id && backends.device_id->type == type)
+        options.index = backends.device_id->index;
+      options.settings = settings_of(library->name(), backends.settings);
+      std::shared_ptr<Store> store;
+      if (place.store)
+        store = std::make_shared<PrefixStore>(
+            place.path + "/" + identity.name + "/backend/" + std::string(to_string(type)),
+            place.store->clone());
+      DeviceGroup* from = nullptr;
+      if (parent != nullptr && splits(*parent->devices[devices.size()]))
+        from = parent->devices[devices.size()].get();
+      devices.push_back(std::make_unique<DeviceGroup>(
+          *library, identity, store, options, global_ranks,
+          [this](const GroupFailure& failure) { engine.fail(failure); }, from));
+    }
+  } catch (const std::exception& error) {
+    engine.leave(error.what());
+    throw;
+  }
+  engine.on_failure([this](const std::string& text, std::optional<int> peer) {
+    for (const auto& device : devices) device->abort(text, peer);
+  });
+}
+
+DeviceGroup* ProcessGroup::Impl::device_group(Device device, OpType op) {
+  const DeviceType type = is_host_memory(device) ? DeviceType::cpu : device.type;
+  for (const auto& one : devices)
+    if (one->takes(type)) return one.get();
+  if (type == DeviceType::cpu) return nullptr;
+  throw DistUnsupportedError(std::string(to_string(op)) + ": a tensor on " + to_string(device) +
+                             ", of which the backend of this group, \"" + backends.text +
+                             "\", takes no memory");
+}
+
+bool ProcessGroup::Impl::splits(const DeviceGroup& device) {
+  return device.options().index.has_value() && device.library().can(DRB_CAN_SPLIT);
+}
 
 namespace {
 
@@ -39,6 +135,10 @@ Timeout limit(const ProcessGroup::Impl& impl, const CallOptions& options) {
 
 Work issue(ProcessGroup::Impl& impl, Call call, const CallOptions& options) {
   const Timeout timeout = limit(impl, options);
+  if (DeviceGroup* const device = impl.device_group(call.device, call.op)) {
+    impl.engine.ensure_open();
+    return Work(device->submit(std::span<const Call>(&call, 1), timeout, options));
+  }
   if (!options.async_op) {
     impl.engine.run(std::move(call), timeout);
     return {};
@@ -57,7 +157,7 @@ ProcessGroup::~ProcessGroup() {
     if (std::uncaught_exceptions() > impl_->exceptions_at_birth)
       impl_->engine.leave("an exception ended its work");
     else
-      impl_->engine.close(std::min(timeout(), kDestructorPatience));
+      close(std::min(timeout(), kDestructorPatience));
   } catch (const std::exception&) {
     // Nobody to tell: who wants to know calls close().
   }
@@ -76,7 +176,12 @@ const std::string& ProcessGroup::description() const {
   return impl_->engine.identity().description;
 }
 const std::string& ProcessGroup::backend() const {
-  return impl_->backend;
+  return impl_->backends.text;
+}
+std::string ProcessGroup::backend(DeviceType device) const {
+  for (const auto& [type, library] : impl_->backends.devices)
+    if (type == device) return library->name();
+  return is_host_memory({device, 0}) ? std::string(kGloo) : std::string();
 }
 Timeout ProcessGroup::timeout() const {
   return impl_->engine.identity().timeout;
@@ -128,8 +233,25 @@ Work ProcessGroup::all_to_all_single(const Tensor& out, const ConstTensor& in,
                                      const CallOptions& options) {
   return issue(*impl_, impl_->arguments.all_to_all_single(out, in, out_splits, in_splits), options);
 }
+// On each backend that has work of all ranks, and at the engine, which can name who does not come.
 Work ProcessGroup::barrier(const CallOptions& options) {
-  return issue(*impl_, Call(), options);
+  const Timeout timeout = limit(*impl_, options);
+  CallOptions beside = options;
+  beside.async_op = true;
+  std::vector<std::shared_ptr<DeviceWork>> works;
+  const Call call;
+  for (const auto& device : impl_->devices) {
+    if (!device->is_used()) continue;
+    impl_->engine.ensure_open();
+    works.push_back(device->submit(std::span<const Call>(&call, 1), timeout, beside));
+  }
+  const auto finish = [works] {
+    for (const auto& work : works) work->wait_until(TimePoint::max());
+  };
+  if (options.async_op) return Work(impl_->engine.start({call}, timeout, finish));
+  impl_->engine.run(call, timeout);
+  finish();
+  return {};
 }
 
 void ProcessGroup::monitored_barrier(Timeout timeout) {
@@ -223,6 +345,20 @@ Work issue_packed(ProcessGroup::Impl& impl, Call call, const CallOptions& option
 
 namespace {
 
+// Several calls as one operation, if their tensors are not the engine's.
+std::optional<Work> issue_together(ProcessGroup::Impl& impl, const std::vector<Call>& calls,
+                                   const CallOptions& options) {
+  if (calls.empty()) return std::nullopt;
+  for (const Call& call : calls)
+    if (call.device != calls.front().device)
+      throw DistArgumentError(std::string(to_string(call.op)) + ": tensors on different devices: " +
+                              to_string(calls.front().device) + " and " + to_string(call.device));
+  DeviceGroup* const device = impl.device_group(calls.front().device, calls.front().op);
+  if (device == nullptr) return std::nullopt;
+  impl.engine.ensure_open();
+  return Work(device->submit(std::span<const Call>(calls), limit(impl, options), options));
+}
+
 void check_lists(const char* name, std::size_t outs, std::size_t ins) {
   if (outs != ins)
     throw DistArgumentError(std::string(name) + ": " + std::to_string(outs) + " outputs and " +
@@ -234,7 +370,9 @@ void check_lists(const char* name, std::size_t outs, std::size_t ins) {
 // Each tensor is checked as if it went alone, before it is touched.
 Work ProcessGroup::all_reduce_coalesced(std::span<const Tensor> data, Reduction reduction,
                                         const CallOptions& options) {
-  for (const Tensor& tensor : data) impl_->arguments.all_reduce(tensor, reduction);
+  std::vector<Call> calls;
+  for (const Tensor& tensor : data) calls.push_back(impl_->arguments.all_reduce(tensor, reduction));
+  if (auto work = issue_together(*impl_, calls, options)) return *work;
   const auto packed = std::make_shared<Packed<Tensor>>("all_reduce_coalesced", data, 1);
   packed->fill();
   Call call = impl_->arguments.all_reduce(packed->whole(), reduction);
@@ -247,8 +385,10 @@ Work ProcessGroup::all_gather_into_tensor_coalesced(std::span<const Tensor> outs
                                                     const CallOptions& options) {
   const char* const name = "all_gather_into_tensor_coalesced";
   check_lists(name, outs.size(), ins.size());
+  std::vector<Call> calls;
   for (std::size_t i = 0; i < outs.size(); ++i)
-    impl_->arguments.all_gather_into_tensor(outs[i], ins[i]);
+    calls.push_back(impl_->arguments.all_gather_into_tensor(outs[i], ins[i]));
+  if (auto work = issue_together(*impl_, calls, options)) return *work;
   const auto from = std::make_shared<Packed<ConstTensor>>(name, ins, 1);
   const auto to = std::make_shared<Packed<Tensor>>(name, outs, static_cast<std::size_t>(size()));
   from->fill();
@@ -263,8 +403,10 @@ Work ProcessGroup::reduce_scatter_tensor_coalesced(std::span<const Tensor> outs,
                                                    const CallOptions& options) {
   const char* const name = "reduce_scatter_tensor_coalesced";
   check_lists(name, outs.size(), ins.size());
+  std::vector<Call> calls;
   for (std::size_t i = 0; i < outs.size(); ++i)
-    impl_->arguments.reduce_scatter_tensor(outs[i], ins[i], reduction);
+    calls.push_back(impl_->arguments.reduce_scatter_tensor(outs[i], ins[i], reduction));
+  if (auto work = issue_together(*impl_, calls, options)) return *work;
   const auto from =
       std::make_shared<Packed<ConstTensor>>(name, ins, static_cast<std::size_t>(size()));
   const auto to = std::make_shared<Packed<Tensor>>(name, outs, 1);
@@ -283,19 +425,43 @@ P2POp P2POp::irecv(const Tensor& data, int from, int tag) {
   return {Kind::irecv, data, from, tag};
 }
 
+namespace {
+
+// Null: it is the engine's.
+std::shared_ptr<DeviceWork> submit(ProcessGroup::Impl& impl, const P2PCall& call,
+                                   CallOptions options, bool async_op) {
+  DeviceGroup* const device = impl.device_group(call.device, call.op);
+  if (device == nullptr) return nullptr;
+  impl.engine.ensure_open();
+  options.async_op = async_op;
+  return device->submit(std::span<const P2PCall>(&call, 1), limit(impl, options), options);
+}
+
+Work begin(ProcessGroup::Impl& impl, const P2PCall& call, const CallOptions& options) {
+  if (auto work = submit(impl, call, options, true)) return Work(std::move(work));
+  return Work(impl.engine.start(call, limit(impl, options)));
+}
+
+}  // namespace
+
 void ProcessGroup::send(const ConstTensor& data, int to, int tag, const CallOptions& options) {
-  impl_->engine.run(impl_->arguments.send(data, to, tag), limit(*impl_, options));
+  const P2PCall call = impl_->arguments.send(data, to, tag);
+  if (submit(*impl_, call, options, false)) return;
+  impl_->engine.run(call, limit(*impl_, options));
 }
 Work ProcessGroup::isend(const ConstTensor& data, int to, int tag, const CallOptions& options) {
-  return Work(impl_->engine.start(impl_->arguments.send(data, to, tag), limit(*impl_, options)));
+  return begin(*impl_, impl_->arguments.send(data, to, tag), options);
 }
 int ProcessGroup::recv(const Tensor& data, std::optional<int> from, int tag,
                        const CallOptions& options) {
-  return impl_->engine.run(impl_->arguments.recv(data, from, tag), limit(*impl_, options));
+  const P2PCall call = impl_->arguments.recv(data, from, tag);
+  if (const auto work = submit(*impl_, call, options, false))
+    return from ? *from : work->source_rank().value_or(kAnySource);
+  return impl_->engine.run(call, limit(*impl_, options));
 }
 Work ProcessGroup::irecv(const Tensor& data, std::optional<int> from, int tag,
                          const CallOptions& options) {
-  return Work(impl_->engine.start(impl_->arguments.recv(data, from, tag), limit(*impl_, options)));
+  return begin(*impl_, impl_->arguments.recv(data, from, tag), options);
 }
 
 std::vector<Work> ProcessGroup::batch_isend_irecv(std::span<const P2POp> operations,
@@ -314,7 +480,20 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(std::span<const P2POp> operati
   std::vector<Work> works;
   works.reserve(calls.size());
   try {
-    for (const P2PCall& call : calls) works.emplace_back(impl_->engine.start(call, timeout));
+    // Those of one backend go as one, or two ranks that both send first would wait for each other.
+    for (const auto& device : impl_->devices) {
+      std::vector<P2PCall> own;
+      for (const P2PCall& call : calls)
+        if (impl_->device_group(call.device, call.op) == device.get()) own.push_back(call);
+      if (own.empty()) continue;
+      impl_->engine.ensure_open();
+      CallOptions beside = options;
+      beside.async_op = true;
+      works.emplace_back(device->submit(std::span<const P2PCall>(own), timeout, beside));
+    }
+    for (const P2PCall& call : calls)
+      if (impl_->device_group(call.device, call.op) == nullptr)
+        works.emplace_back(impl_->engine.start(call, timeout));
   } catch (const std::exception& error) {
     // Those that have begun use memory of a caller who will not know of them.
     if (!works.empty()) impl_->engine.leave(std::string("a batch broke off: ") + error.what());
@@ -373,14 +552,19 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks
     me.name = name() + "/" + std::to_string(impl_->next_group++);
     impl_->agree_on_group(members);
   }
-  if (own == members.end()) return nullptr;
+  const bool local = options.use_local_synchronization;
+  if (own == members.end()) {
+    for (const auto& device : impl_->devices)
+      if (Impl::splits(*device)) device->stay_out_of_split(me.timeout);
+    return nullptr;
+  }
   me.rank = static_cast<int>(own - members.begin());
   std::vector<int> global;
   global.reserve(members.size());
   for (const int member : members)
     global.push_back(impl_->global_ranks[static_cast<std::size_t>(member)]);
-  return std::make_shared<ProcessGroup>(
-      std::make_unique<Impl>(impl_->backend, me, impl_->place, std::move(global)));
+  return std::make_shared<ProcessGroup>(std::make_unique<Impl>(
+      impl_->backends, me, impl_->place, std::move(global), local ? nullptr : impl_.get()));
 }
 
 // Ranks that create groups in different orders, or of other members, would wait for each other
@@ -450,6 +634,13 @@ std::optional<int> ProcessGroup::group_rank(int global_rank) const {
 // ---- the end -----------------------------------------------------------------------------------
 
 void ProcessGroup::close(Timeout timeout) {
+  deadline_after(timeout, "close");
+  try {
+    for (const auto& device : impl_->devices) device->close(timeout);
+  } catch (const DistError& error) {
+    impl_->engine.leave(error.what());
+    throw;
+  }
   impl_->engine.close(timeout);
 }
 

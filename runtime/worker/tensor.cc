@@ -84,6 +84,11 @@ std::string_view to_string(DeviceType type) {
   return "?";
 }
 
+std::string to_string(Device device) {
+  const std::string type(to_string(device.type));
+  return device.type == DeviceType::cpu ? type : type + ":" + std::to_string(device.index);
+}
+
 // ---- half precision ----------------------------------------------------------------------------
 
 // binary16: 1 sign, 5 exponent (bias 15), 10 fraction bits; binary32: 1, 8 (bias 127), 23.

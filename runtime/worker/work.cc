@@ -1,7 +1,7 @@
 // Work, and the names of what groups do.
+#include "runtime/worker/work.h"
+
 #include "runtime/worker/deadline.h"
-#include "runtime/worker/group_engine.h"
-#include <distrun/process_group.h>
 
 #include <utility>
 
@@ -59,64 +59,112 @@ std::string_view to_string(OpType op) {
   return "?";
 }
 
+// ---- what the handle does ----------------------------------------------------------------------
+
 void Work::wait() {
-  if (!state_) return;
-  std::unique_lock lock(state_->mutex);
-  state_->completed.wait(lock, [this] { return state_->done; });
-  if (state_->exception) std::rethrow_exception(state_->exception);
+  if (state_) state_->wait_until(TimePoint::max());
 }
 
 void Work::wait(Timeout timeout) {
   const TimePoint deadline = deadline_after(timeout, "Work::wait");
-  if (!state_) return;
-  std::unique_lock lock(state_->mutex);
-  if (!state_->completed.wait_until(lock, deadline, [this] { return state_->done; }))
-    throw DistTimeoutError("process group \"" + state_->group + "\": " + state_->name() +
-                           ": not completed after " + to_string(timeout) +
+  if (state_ && !state_->wait_until(deadline))
+    throw DistTimeoutError(state_->name() + ": not completed after " + to_string(timeout) +
                            "; it goes on, and its tensors are still in use");
-  if (state_->exception) std::rethrow_exception(state_->exception);
+}
+
+void Work::wait_on(void* stream) {
+  if (state_) state_->wait_on(stream);
 }
 
 bool Work::is_completed() const {
-  if (!state_) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
+  return !state_ || state_->is_completed();
 }
 
 bool Work::is_success() const {
-  if (!state_) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->done && !state_->exception;
+  return !state_ || (state_->is_completed() && !state_->exception());
 }
 
 std::exception_ptr Work::exception() const {
-  if (!state_) return nullptr;
-  const std::lock_guard lock(state_->mutex);
-  return state_->exception;
+  return state_ ? state_->exception() : nullptr;
 }
 
 std::optional<int> Work::source_rank() const {
-  if (!state_ || !state_->p2p || state_->p2p->op != OpType::recv) return std::nullopt;
-  const std::lock_guard lock(state_->mutex);
-  if (!state_->done || state_->exception) return std::nullopt;
-  return state_->p2p->peer;
+  return state_ ? state_->source_rank() : std::nullopt;
 }
 
 void Work::then(std::function<void(const Work& work)> what) {
-  if (state_) {
-    std::unique_lock lock(state_->mutex);
-    if (!state_->done) {
-      state_->then.emplace_back(
-          [what = std::move(what), state = std::weak_ptr(state_)] { what(Work(state.lock())); });
-      return;
-    }
-  }
-  what(*this);
+  const auto call = [what = std::move(what), state = std::weak_ptr(state_)] {
+    what(Work(state.lock()));
+  };
+  if (!state_ || !state_->add_then(call)) call();
 }
 
 std::optional<std::uint64_t> Work::sequence_number() const {
-  if (!state_ || state_->calls.empty()) return std::nullopt;
-  return state_->calls.front().sequence;
+  return state_ ? state_->sequence_number() : std::nullopt;
+}
+
+// ---- how it ended ------------------------------------------------------------------------------
+
+void Outcome::set(std::exception_ptr exception) {
+  std::vector<std::function<void()>> next;
+  {
+    const std::lock_guard lock(mutex_);
+    if (set_) return;
+    exception_ = std::move(exception);
+    set_ = true;
+    next.swap(then_);
+    changed_.notify_all();
+  }
+  for (const auto& what : next) what();
+}
+
+bool Outcome::wait_until(TimePoint deadline) const {
+  std::unique_lock lock(mutex_);
+  // Not to be told of time_point::max(): libstdc++ adds to it.
+  if (deadline == TimePoint::max())
+    changed_.wait(lock, [this] { return set_; });
+  else if (!changed_.wait_until(lock, deadline, [this] { return set_; }))
+    return false;
+  if (exception_) std::rethrow_exception(exception_);
+  return true;
+}
+
+bool Outcome::is_set() const {
+  const std::lock_guard lock(mutex_);
+  return set_;
+}
+
+std::exception_ptr Outcome::exception() const {
+  const std::lock_guard lock(mutex_);
+  return exception_;
+}
+
+bool Outcome::add_then(std::function<void()> what) {
+  const std::lock_guard lock(mutex_);
+  if (set_) return false;
+  then_.push_back(std::move(what));
+  return true;
+}
+
+// ---- in the engine's queue ---------------------------------------------------------------------
+
+void QueuedWork::wait_on(void* /*stream*/) {
+  outcome.wait_until(TimePoint::max());
+}
+
+std::optional<int> QueuedWork::source_rank() const {
+  if (!p2p || p2p->op != OpType::recv || !outcome.is_set() || outcome.exception())
+    return std::nullopt;
+  return source;
+}
+
+std::optional<std::uint64_t> QueuedWork::sequence_number() const {
+  if (calls.empty()) return std::nullopt;
+  return calls.front().sequence;
+}
+
+std::string QueuedWork::name() const {
+  return "process group \"" + group + "\": " + (p2p ? to_string(*p2p) : to_string(calls.front()));
 }
 
 }  // namespace distrun

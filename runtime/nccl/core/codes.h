@@ -1,5 +1,5 @@
 // The numbers that NCCL and the callers of this backend use, as types.  Where the real headers are,
-// cuda_api.cc checks that NCCL's are the same; plugin.cc does so for plugin_abi.h.
+// cuda_api.cc checks that NCCL's are the same; plugin.cc does so for distrun/backend_abi.h.
 #pragma once
 
 #include <cstddef>

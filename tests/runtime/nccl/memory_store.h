@@ -1,7 +1,7 @@
 // A store in this process's memory, behind the ABI's callbacks: what a host gives a backend.
 #pragma once
 
-#include "runtime/nccl/plugin_abi.h"
+#include <distrun/backend_abi.h>
 
 #include <atomic>
 #include <condition_variable>

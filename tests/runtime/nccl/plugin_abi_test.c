@@ -1,5 +1,5 @@
-/* plugin_abi.h is C, and its layout is what it was. */
-#include "runtime/nccl/plugin_abi.h"
+/* distrun/backend_abi.h is C, and its layout is what it was. */
+#include <distrun/backend_abi.h>
 
 #include <stddef.h>
 

@@ -1,6 +1,6 @@
 // The real plug-in, as a host loads it.  Without a GPU it has to say why it cannot be used.
-#include "runtime/nccl/plugin_abi.h"
 #include "tests/runtime/nccl/ranks.h"
+#include <distrun/backend_abi.h>
 
 #include <gtest/gtest.h>
 

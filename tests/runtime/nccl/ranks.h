@@ -2,8 +2,8 @@
 // written with.
 #pragma once
 
-#include "runtime/nccl/plugin_abi.h"
 #include "tests/runtime/nccl/memory_store.h"
+#include <distrun/backend_abi.h>
 
 #include <cstdint>
 #include <functional>

@@ -20,6 +20,7 @@
 // ranks issue their calls in the same order.  No fork() while a group exists.
 #pragma once
 
+#include <distrun/backend.h>
 #include <distrun/error.h>
 #include <distrun/store.h>
 #include <distrun/tensor.h>
@@ -34,6 +35,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace distrun {
@@ -83,7 +85,7 @@ std::string_view to_string(OpType op);
 
 // A handle on one operation.  Its tensors belong to the group until it is completed.  Letting go of
 // the handle does not stop the operation.  An operation that was waited for by the call itself
-// gives a handle that is completed.
+// gives a handle that is completed (on a GPU: see CallOptions::stream).
 class Work {
  public:
   struct State;
@@ -94,6 +96,9 @@ class Work {
   void wait();
   // As above, but throws DistTimeoutError if it is not done in time; it goes on nevertheless.
   void wait(Timeout timeout);
+  // Of tensors on a GPU: what is enqueued on `stream` (a cudaStream_t) from now on sees the result,
+  // and this thread does not wait.  Of others, and of a barrier: as wait().
+  void wait_on(void* stream);
   // Done, well or not.  Never blocks.
   bool is_completed() const;
   bool is_success() const;
@@ -117,6 +122,10 @@ struct CallOptions {
   // begins when those before it are done).
   Timeout timeout = Timeout::zero();
   bool async_op = false;  // do not wait: the Work tells when it is done
+  // Tensors on a GPU: a cudaStream_t of their device; null is the default stream.  The operation
+  // sees what was enqueued there before.  A synchronous call is itself enqueued there and returns
+  // (the Work tells when it is done); an asynchronous one runs beside what is enqueued there later.
+  void* stream = nullptr;
 };
 
 struct P2POp {
@@ -153,7 +162,8 @@ class ProcessGroup {
   int size() const;
   const std::string& name() const;
   const std::string& description() const;
-  const std::string& backend() const;
+  const std::string& backend() const;            // as it was asked for: "cpu:gloo,cuda:nccl"
+  std::string backend(DeviceType device) const;  // "nccl"; empty: it takes no such memory
   Timeout timeout() const;
 
   // ---- collectives ----
@@ -276,19 +286,25 @@ struct GroupOptions {
   // Where the other ranks reach this one.  Empty: the interface named by GLOO_SOCKET_IFNAME; else
   // the address from which a TCPStore's server was reached; else loopback.
   std::string local_address = {};
+  // This rank's GPU, if it is known already: its backend connects at once, and new_group() splits
+  // its communicators off this group's.  On all ranks or on none.
+  std::optional<Device> device_id = std::nullopt;
+  // The backends' own settings, by "BACKEND.SETTING": {{"nccl.max_ctas", "8"}}.
+  std::vector<std::pair<std::string, std::string>> backend_options = {};
 };
 
-// Joins the group; returns when every rank has.  Backends: "gloo".  SIGPIPE, if the program has
-// left it as it is, is ignored from then on: a rank that is gone must not end the others without a
-// word.
+// Joins the group; returns when every rank has.  Backends (backend.h):
+//   "gloo"                 memory of the CPU
+//   "nccl"                 also that of NVIDIA's GPUs; the same as "cpu:gloo,cuda:nccl"
+//   "cuda:mine"            that of a registered backend; its memory of the CPU goes by gloo
+// Every group moves memory of the CPU, since that is how it agrees on sub-groups, sends objects and
+// tells of failures.  SIGPIPE, if the program has left it as it is, is ignored from then on: a rank
+// that is gone must not end the others without a word.
 std::shared_ptr<ProcessGroup> init_process_group(std::string_view backend = "gloo",
                                                  const GroupOptions& options = {});
 
 // The first group that init_process_group made and that is still held by somebody.
 bool is_initialized();
 std::shared_ptr<ProcessGroup> default_group();  // throws DistArgumentError if there is none
-
-// Whether this build of the library has that backend, and this machine what it needs.
-bool is_available(std::string_view backend);
 
 }  // namespace distrun

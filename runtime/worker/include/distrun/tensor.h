@@ -69,6 +69,11 @@ struct Device {
   int index = 0;
   bool operator==(const Device&) const = default;
 };
+std::string to_string(Device device);  // "cuda:1"; of the CPU "cpu"
+// Also what is pinned for a GPU.
+constexpr bool is_host_memory(Device device) {
+  return device.type == DeviceType::cpu || device.type == DeviceType::cuda_host;
+}
 
 namespace detail {
 

@@ -94,8 +94,8 @@ enum {
  *   all_gather       inputs[0] -> outputs[0] of world_size times its count, or world_size outputs,
  *                    which may differ in size
  *   gather           inputs[0] -> the same, at the root only
- *   scatter          at the root inputs[0] of world_size times the count, or world_size inputs
- *                    -> outputs[0]
+ *   scatter          at the root inputs[0] of world_size times the count, or world_size inputs,
+ *                    which may differ in size -> outputs[0]
  *   reduce_scatter   inputs as of scatter, on every rank -> outputs[0]
  *   all_to_all       one input and one output, in equal parts or as the splits say; or world_size
  *                    of each
