@@ -31,6 +31,7 @@ Driver::Driver(boost::asio::io_context& io, const Spec& spec, Output& output,
       rendezvous_(rendezvous),
       core_(limits_of(spec)),
       timer_(io),
+      watched_(io),
       flight_(std::move(flight)),
       leftovers_(io),
       orphan_timer_(io) {
@@ -130,7 +131,7 @@ void Driver::apply(const Spawn& effect) {
   request.out = streams->out;
   request.err = streams->err;
   if (!spec_.cpus.empty()) request.cpus = spec_.cpus[static_cast<std::size_t>(local_rank.value)];
-  const auto spawned = spawn(request);
+  const auto spawned = spawn(request, watched_.epoll());
   output_.close_child_ends(local_rank);
   if (!spawned) {
     const SpawnError& why = spawned.error();
@@ -142,7 +143,7 @@ void Driver::apply(const Spawn& effect) {
   }
 
   workers_[local_rank].child = std::make_unique<Child>(
-      io_, *spawned, [this, local_rank](ExitStatus status) { on_exit(local_rank, status); });
+      watched_, *spawned, [this, local_rank](ExitStatus status) { on_exit(local_rank, status); });
   if (!watching_oom_) {
     watching_oom_ = true;
     boost::asio::post(io_, [this] { oom_.start(); });  // after the last spawn, not before the first

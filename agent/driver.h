@@ -98,6 +98,7 @@ class Driver {
   Rank base_rank_;
   std::optional<WorkerEnvironment> environment_;
   bool round_is_open_ = false;
+  Exits watched_;
   std::map<LocalRank, RunningWorker> workers_;
   std::vector<WorkerExit> exits_;  // seen in this turn of the loop, in the kernel's order
   FlightRecords flight_;

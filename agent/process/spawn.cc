@@ -6,11 +6,14 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/epoll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -43,17 +46,62 @@ bool is_ignored(int signo) {
   return ::sigaction(signo, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
 }
 
+// A descriptor handed from one process to another, over a pair of sockets.
+union Handed {
+  char room[CMSG_SPACE(sizeof(int))] = {};
+  cmsghdr align;
+};
+
+struct HandedMessage {
+  explicit HandedMessage(Handed& handed) {
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = handed.room;
+    message.msg_controllen = sizeof handed.room;
+  }
+  char byte = 0;
+  iovec part{&byte, 1};
+  msghdr message{};
+};
+
+bool hand_over(int socket, int descriptor) {
+  Handed handed;
+  HandedMessage sent(handed);
+  cmsghdr* const head = CMSG_FIRSTHDR(&sent.message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof descriptor);
+  std::memcpy(CMSG_DATA(head), &descriptor, sizeof descriptor);
+  return ::sendmsg(socket, &sent.message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+// -1: none came.
+int take_over(int socket) {
+  Handed handed;
+  HandedMessage received(handed);
+  if (::recvmsg(socket, &received.message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) != 1) return -1;
+  const cmsghdr* const head = CMSG_FIRSTHDR(&received.message);
+  if (head == nullptr || head->cmsg_type != SCM_RIGHTS) return -1;
+  int descriptor = -1;
+  std::memcpy(&descriptor, CMSG_DATA(head), sizeof descriptor);
+  return descriptor;
+}
+
 // Runs between vfork and exec, in the parent's memory: system calls only, nothing that allocates or
 // locks.  Leaves behind at which stage it failed.
 struct ChildSetup {
   const SpawnRequest& request;
   const CpuMask* cpus;
   pid_t parent;
+  int exits;   // the epoll set
+  int socket;  // takes the pidfd to the parent
   ExecStage stage = ExecStage::fork;
 
   template <class Launcher>
   process::error_code on_exec_setup(Launcher&, const process::filesystem::path&,
                                     const char* const*&) {
+    stage = ExecStage::pidfd;
+    if (!be_watched()) return failed();
     stage = ExecStage::session;
     if (::setsid() < 0) return failed();
     stage = ExecStage::parent_death_signal;
@@ -82,6 +130,16 @@ struct ChildSetup {
     struct sigaction action {};
     action.sa_handler = ignored ? SIG_IGN : SIG_DFL;
     return ::sigaction(signo, &action, nullptr) == 0;
+  }
+  // What stays in the set is the open file, which lives on in the parent's descriptor.
+  bool be_watched() const {
+    const pid_t self = ::getpid();
+    const auto own = static_cast<int>(::syscall(SYS_pidfd_open, self, 0));
+    if (own < 0) return false;
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLET;
+    event.data.u64 = static_cast<std::uint64_t>(self);
+    return ::epoll_ctl(exits, EPOLL_CTL_ADD, own, &event) == 0 && hand_over(socket, own);
   }
   static process::error_code failed() { return {errno, process::system_category()}; }
   // Our own 0, 1 and 2 are inherited as they are; all other descriptors of ours are close-on-exec.
@@ -118,9 +176,18 @@ struct VforkLauncher : process::posix::default_launcher {
   }
 };
 
-int open_pidfd(pid_t pid) {
-  return static_cast<int>(::syscall(SYS_pidfd_open, pid, 0));
-}
+// Both ends are closed with it, and what is on its way between them.
+struct Pair {
+  Pair() { made = ::socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends) == 0; }
+  ~Pair() {
+    for (const int end : ends)
+      if (end >= 0) ::close(end);
+  }
+  Pair(const Pair&) = delete;
+  Pair& operator=(const Pair&) = delete;
+  int ends[2] = {-1, -1};
+  bool made = false;
+};
 
 }  // namespace
 
@@ -155,19 +222,22 @@ std::string explain_exec(const std::string& executable, int errno_value) {
          ", does not exist or cannot be executed";
 }
 
-boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request) {
+boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request, int exits) {
   CpuMask cpus{};
   for (const int cpu : request.cpus) {
     if (cpu < 0 || cpu >= kCpusMax) return SpawnError{ExecStage::cpus, EINVAL};
     CPU_SET_S(static_cast<unsigned>(cpu), sizeof cpus, cpus.data());
   }
-  ChildSetup setup{request, request.cpus.empty() ? nullptr : &cpus, ::getpid()};
+  const Pair pair;
+  if (!pair.made) return SpawnError{ExecStage::pidfd, errno};
+  ChildSetup setup{request, request.cpus.empty() ? nullptr : &cpus, ::getpid(), exits,
+                   pair.ends[1]};
   VforkLauncher launcher;
   const auto [pid, failure] = launcher(request, setup);
   if (pid < 0) return SpawnError{setup.stage, failure};
-  const int pidfd = open_pidfd(pid);
+  const int pidfd = take_over(pair.ends[0]);
   if (pidfd < 0) {
-    const int why = errno;
+    const int why = errno;  // no descriptor is left
     ::kill(-pid, SIGKILL);
     ::waitpid(pid, nullptr, 0);
     return SpawnError{ExecStage::pidfd, why};

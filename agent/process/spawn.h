@@ -46,6 +46,8 @@ void prepare_process();
 // a script whose interpreter is missing fails as if the script were.  Empty: nothing more.
 std::string explain_exec(const std::string& executable, int errno_value);
 
-boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request);
+// `exits`: an epoll set, into which the worker puts its pidfd before its program begins, with its
+// pid as data: its death is seen there in its turn, whenever we come to look.
+boost::system::result<Spawned, SpawnError> spawn(const SpawnRequest& request, int exits);
 
 }  // namespace distrun::agent

@@ -32,6 +32,7 @@ SshLine::SshLine(boost::asio::io_context& io, Console& console, int owner, std::
       prefix_(std::move(prefix)),
       mark_(std::move(mark)),
       handlers_(std::move(handlers)),
+      exits_(io),
       io_(io),
       in_(io),
       err_(io),
@@ -65,7 +66,7 @@ Result<void> SshLine::start(const std::string& executable, const std::vector<std
   request.in = in[0];
   request.out = out_->child_end();
   request.err = err[1];
-  const auto spawned = agent::spawn(request);
+  const auto spawned = agent::spawn(request, exits_.epoll());
   ::close(in[0]);
   ::close(err[1]);
   out_->close_child_end();
@@ -74,7 +75,7 @@ Result<void> SshLine::start(const std::string& executable, const std::vector<std
     return os_error(executable + ": " + std::string(agent::to_string(spawned.error().stage)),
                     spawned.error().errno_value);
   }
-  child_.emplace(io_, *spawned, [this](agent::ExitStatus status) { on_exit(status); });
+  child_.emplace(exits_, *spawned, [this](agent::ExitStatus status) { on_exit(status); });
   read_errors();
   return {};
 }

@@ -71,6 +71,7 @@ class SshLine : public std::enable_shared_from_this<SshLine> {
   std::string prefix_;
   std::string mark_;
   Handlers handlers_;
+  agent::Exits exits_;
   std::optional<agent::Child> child_;
   boost::asio::io_context& io_;
   boost::asio::posix::stream_descriptor in_;

@@ -28,10 +28,11 @@ SpawnRequest scripted(std::vector<std::string> arguments) {
 
 ExitStatus run(const SpawnRequest& request) {
   boost::asio::io_context io(1);
-  auto spawned = spawn(request);
+  Exits exits(io);
+  auto spawned = spawn(request, exits.epoll());
   EXPECT_TRUE(spawned.has_value());
   ExitStatus status;
-  Child child(io, *spawned, [&](ExitStatus s) { status = s; });
+  Child child(exits, *spawned, [&](ExitStatus s) { status = s; });
   io.run_for(std::chrono::seconds(20));
   EXPECT_FALSE(child.running());
   return status;
@@ -44,10 +45,11 @@ TEST(Child, TellsExitStatusAndSignalApart) {
 
 TEST(Child, LeadsItsOwnGroupSoThatASignalReachesItsChildren) {
   boost::asio::io_context io(1);
-  auto spawned = spawn(scripted({"child", "forever"}));
+  Exits exits(io);
+  auto spawned = spawn(scripted({"child", "forever"}), exits.epoll());
   ASSERT_TRUE(spawned.has_value());
   bool ended = false;
-  Child child(io, *spawned, [&](ExitStatus) { ended = true; });
+  Child child(exits, *spawned, [&](ExitStatus) { ended = true; });
   child.signal(SIGKILL, Target::group);
   io.run_for(std::chrono::seconds(20));
   EXPECT_TRUE(ended);
@@ -60,13 +62,14 @@ TEST(Child, LeadsItsOwnGroupSoThatASignalReachesItsChildren) {
 TEST(Child, DeathsAreReportedInTheKernelsOrderNotInTheirNumbers) {
   constexpr int kCount = 40;
   boost::asio::io_context io(1);
+  Exits exits(io);
   std::vector<std::unique_ptr<Child>> children;
   std::vector<int> reported;
   for (int i = 0; i < kCount; ++i) {
-    auto spawned = spawn(scripted({"forever"}));
+    auto spawned = spawn(scripted({"forever"}), exits.epoll());
     ASSERT_TRUE(spawned.has_value());
     children.push_back(
-        std::make_unique<Child>(io, *spawned, [&, i](ExitStatus) { reported.push_back(i); }));
+        std::make_unique<Child>(exits, *spawned, [&, i](ExitStatus) { reported.push_back(i); }));
   }
   std::vector<int> order(kCount);
   std::iota(order.begin(), order.end(), 0);
@@ -82,29 +85,55 @@ TEST(Child, DeathsAreReportedInTheKernelsOrderNotInTheirNumbers) {
   EXPECT_EQ(reported, order);
 }
 
+// Who starts it may be held up between its start and the first look at it.
+TEST(Child, ADeathThatCameBeforeTheChildWasWatchedHasItsPlaceInTheOrder) {
+  boost::asio::io_context io(1);
+  Exits exits(io);
+  std::vector<int> reported;
+  const auto wait_for_death = [](pid_t pid) {
+    siginfo_t info{};
+    ::waitid(P_PID, static_cast<id_t>(pid), &info, WEXITED | WNOWAIT);
+  };
+  auto victim = spawn(scripted({"forever"}), exits.epoll());
+  ASSERT_TRUE(victim.has_value());
+  Child first(exits, *victim, [&](ExitStatus) { reported.push_back(0); });
+  auto culprit = spawn(scripted({"exit", "13"}), exits.epoll());
+  ASSERT_TRUE(culprit.has_value());
+  wait_for_death(culprit->pid);
+  first.signal(SIGKILL, Target::process);
+  wait_for_death(victim->pid);
+  Child second(exits, *culprit, [&](ExitStatus) { reported.push_back(1); });
+  io.run_for(std::chrono::seconds(20));
+  EXPECT_EQ(reported, (std::vector<int>{1, 0}));
+}
+
 TEST(Spawn, SaysAtWhichStageItFailed) {
+  boost::asio::io_context io(1);
+  Exits exits(io);
   SpawnRequest request = scripted({});
   request.executable = "/nowhere/at/all";
-  auto missing = spawn(request);
+  auto missing = spawn(request, exits.epoll());
   ASSERT_FALSE(missing.has_value());
   EXPECT_EQ(missing.error().stage, ExecStage::exec);
   EXPECT_EQ(missing.error().errno_value, ENOENT);
 
   request = scripted({});
   request.cpus = {1000};
-  auto no_cpu = spawn(request);
+  auto no_cpu = spawn(request, exits.epoll());
   ASSERT_FALSE(no_cpu.has_value());
   EXPECT_EQ(no_cpu.error().stage, ExecStage::cpus);
 
   request = scripted({});
   request.out = 999;
-  auto no_stream = spawn(request);
+  auto no_stream = spawn(request, exits.epoll());
   ASSERT_FALSE(no_stream.has_value());
   EXPECT_EQ(no_stream.error().stage, ExecStage::streams);
   EXPECT_EQ(no_stream.error().errno_value, EBADF);
 }
 
 TEST(Spawn, AScriptWhoseInterpreterIsMissingIsExplained) {
+  boost::asio::io_context io(1);
+  Exits exits(io);
   char path[] = "/tmp/distrun_script_XXXXXX";
   const int fd = ::mkstemp(path);
   ASSERT_GE(fd, 0);
@@ -113,7 +142,7 @@ TEST(Spawn, AScriptWhoseInterpreterIsMissingIsExplained) {
   ::close(fd);
   SpawnRequest request = scripted({});
   request.executable = path;
-  auto spawned = spawn(request);
+  auto spawned = spawn(request, exits.epoll());
   ASSERT_FALSE(spawned.has_value());
   EXPECT_EQ(spawned.error().errno_value, ENOENT);
   EXPECT_NE(explain_exec(path, ENOENT).find(", /no/such/interpreter, does not exist"),
