@@ -8,6 +8,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <mutex>
 #include <poll.h>
 #include <set>
@@ -18,12 +19,12 @@
 namespace distrun::shm {
 namespace {
 
-constexpr std::uint64_t kMagic = 0x6472'7368'6d00'0001;  // changes with any layout
+constexpr std::uint64_t kMagic = 0x6472'7368'6d00'0002;  // changes with any layout
 constexpr auto kLookEvery = std::chrono::milliseconds(20);
 // So long a rank waits past the deadline for rank 0 to say who was late.
 constexpr auto kGrace = std::chrono::seconds(2);
 
-enum class Kind : std::uint32_t { hello, welcome, ready, verdict };
+enum class Kind : std::uint32_t { hello, welcome, heaps, ready, verdict };
 enum class Outcome : std::uint32_t {
   good,
   no,    // not to be had: `text` says why
@@ -43,6 +44,8 @@ struct Message {
   std::array<std::uint64_t, kMaxCpus / 64> cpus{};
   Placement placement{};
   std::uint32_t one_process = 0;
+  // welcome: a message with everyone's heap follows; ready: all are mapped; verdict: at every rank
+  std::uint32_t heaps = 0;
   std::array<char, 320> text{};
 };
 static_assert(std::is_trivially_copyable_v<Message>);
@@ -125,6 +128,7 @@ class Joining {
     Fd socket;
     Message hello;
     Fd memory;
+    Fd heap;
   };
 
   std::string why_not_together(const HostIdentity& host);
@@ -134,8 +138,10 @@ class Joining {
   void read_pending(std::vector<Fd>& pending);
   Message decide();
   void welcome_all(const Message& welcome);
-  void collect_ready();
+  bool collect_ready();
   void open_all(const Message& welcome, std::vector<Fd> fds);
+  void open_heaps(std::vector<Fd> fds);
+  std::vector<Fd> heaps_from_first(const Fd& socket);
   void tell_all(const Message& verdict);
   Joined result(const Message& verdict);
   Fd call_first(const std::string& name);
@@ -149,6 +155,7 @@ class Joining {
   Id nonce_{};
   std::vector<Place> places_;  // rank 0: of the others; [0] is empty
   Segment own_;
+  const Heap* heap_ = nullptr;
   std::string problem_;  // why this rank has no memory to give
   Fd liveness_file_;
   Membership membership_;
@@ -163,6 +170,7 @@ struct Ended {
 };
 
 void Joining::make_own() {
+  heap_ = Heap::own();
   try {
     own_ = Segment::create(layout_.segment_bytes);
   } catch (const std::exception& error) {
@@ -191,10 +199,21 @@ void Joining::open_all(const Message& welcome, std::vector<Fd> fds) {
   }
 }
 
+// Without them everything works, too.
+void Joining::open_heaps(std::vector<Fd> fds) try {
+  if (fds.size() != static_cast<std::size_t>(size_)) return;
+  std::vector<std::shared_ptr<const HeapView>> heaps;
+  heaps.reserve(fds.size());
+  for (Fd& fd : fds) heaps.push_back(HeapView::open(std::move(fd)));
+  membership_.heaps = std::move(heaps);
+} catch (const std::exception&) {
+}
+
 Joined Joining::result(const Message& verdict) {
   const std::string text = text_of(verdict);
   switch (verdict.outcome) {
     case Outcome::good: {
+      if (verdict.heaps == 0) membership_.heaps.clear();
       Joined joined;
       joined.membership = std::move(membership_);
       joined.tuning = tuning_for(layout_, placement_);
@@ -246,7 +265,7 @@ Joined Joining::as_first(const HostIdentity& host) {
     make_own();
     gather_hellos(listener);
     welcome_all(decide());
-    collect_ready();
+    verdict.heaps = collect_ready() ? 1 : 0;
   } catch (const Ended& ended) {
     verdict.outcome = ended.outcome;
     verdict.about = ended.about;
@@ -306,9 +325,10 @@ void Joining::take_hello(Fd socket) try {
   const auto hello = receive(socket, Kind::hello, fds, Clock::now());
   if (!hello || hello->nonce != nonce_ || hello->rank < 1 || hello->rank >= size_) return;
   Place& place = places_[static_cast<std::size_t>(hello->rank)];
-  if (place.socket || fds.size() > 1) return;
+  if (place.socket || fds.size() > 2) return;
   place.hello = *hello;
-  if (fds.size() == 1) place.memory = std::move(fds.front());
+  if (!fds.empty()) place.memory = std::move(fds[0]);
+  if (fds.size() == 2) place.heap = std::move(fds[1]);
   place.socket = std::move(socket);
 } catch (const std::system_error&) {
 }
@@ -327,6 +347,8 @@ Message Joining::decide() {
     processes.insert(place.hello.process);
     cpus.push_back(cpus_of(place.hello));
   }
+  const auto has_none = [](const Place& place) { return place.socket && !place.heap; };
+  welcome.heaps = heap_ != nullptr && std::ranges::none_of(places_, has_none) ? 1 : 0;
   welcome.one_process = processes.size() == 1 ? 1 : 0;
   // A process that closes one of two files of its locks would lose both.
   if (why.empty() && processes.size() > 1 && processes.size() < static_cast<std::size_t>(size_))
@@ -343,11 +365,18 @@ Message Joining::decide() {
 
 void Joining::welcome_all(const Message& welcome) {
   std::vector<int> fds{liveness_file_.get(), own_.fd()};
-  for (int rank = 1; rank < size_; ++rank)
-    fds.push_back(places_[static_cast<std::size_t>(rank)].memory.get());
+  std::vector<int> heaps{heap_ != nullptr ? heap_->reader() : -1};
+  Message second = welcome;
+  second.kind = Kind::heaps;
   for (int rank = 1; rank < size_; ++rank) {
+    fds.push_back(places_[static_cast<std::size_t>(rank)].memory.get());
+    heaps.push_back(places_[static_cast<std::size_t>(rank)].heap.get());
+  }
+  for (int rank = 1; rank < size_; ++rank) {
+    const Fd& socket = places_[static_cast<std::size_t>(rank)].socket;
     try {
-      send(places_[static_cast<std::size_t>(rank)].socket, welcome, fds, deadline_);
+      send(socket, welcome, fds, deadline_);
+      if (welcome.heaps != 0) send(socket, second, heaps, deadline_);
     } catch (const std::system_error& error) {
       throw Ended{Outcome::lost, rank, error.what()};
     }
@@ -362,9 +391,17 @@ void Joining::welcome_all(const Message& welcome) {
   } catch (const std::exception& error) {
     problem_ = on_rank(0, error.what());
   }
+  if (welcome.heaps == 0) return;
+  std::vector<Fd> its;
+  its.emplace_back(::fcntl(heap_->reader(), F_DUPFD_CLOEXEC, 0));
+  for (int rank = 1; rank < size_; ++rank)
+    its.push_back(std::move(places_[static_cast<std::size_t>(rank)].heap));
+  open_heaps(std::move(its));
 }
 
-void Joining::collect_ready() {
+// True if every rank has everyone's heap.
+bool Joining::collect_ready() {
+  bool heaps = !membership_.heaps.empty();
   std::string why = problem_;
   for (int rank = 1; rank < size_; ++rank) {
     try {
@@ -373,12 +410,14 @@ void Joining::collect_ready() {
           receive(places_[static_cast<std::size_t>(rank)].socket, Kind::ready, none, deadline_);
       if (!ready) throw Ended{Outcome::lost, rank, "it is gone"};
       if (why.empty()) why = text_of(*ready);
+      heaps = heaps && ready->heaps != 0;
     } catch (const std::system_error& error) {
       const bool late = error.code().value() == ETIMEDOUT;
       throw Ended{late ? Outcome::late : Outcome::lost, rank, error.what()};
     }
   }
   if (!why.empty()) throw Ended{Outcome::no, 0, why};
+  return heaps;
 }
 
 void Joining::tell_all(const Message& verdict) {
@@ -417,11 +456,13 @@ Joined Joining::as_other(const HostIdentity& host) {
     store_.set("shm/refused", why);
     return {std::nullopt, {}, why};
   }
-  const int memory = own_.fd();
+  std::vector<int> memory;
+  if (problem_.empty()) memory.push_back(own_.fd());
+  if (problem_.empty() && heap_ != nullptr) memory.push_back(heap_->reader());
   std::vector<Fd> fds;
   Message message;
   try {
-    send(socket, hello, std::span(&memory, problem_.empty() ? 1 : 0), deadline_);
+    send(socket, hello, memory, deadline_);
     message = from_first(socket, fds);
     if (message.kind == Kind::welcome) {
       Message ready;
@@ -431,6 +472,8 @@ Joined Joining::as_other(const HostIdentity& host) {
       } catch (const std::exception& error) {
         set_text(ready, on_rank(rank_, error.what()));
       }
+      if (message.heaps != 0) open_heaps(heaps_from_first(socket));
+      ready.heaps = membership_.heaps.empty() ? 0 : 1;
       send(socket, ready, {}, deadline_);
       message = from_first(socket, fds);
     }
@@ -465,6 +508,15 @@ Message Joining::from_first(const Fd& socket, std::vector<Fd>& fds) {
   }
   if (size != sizeof message || message.magic != kMagic) message.kind = Kind::hello;
   return message;
+}
+
+// None if they are more than this process may have open.
+std::vector<Fd> Joining::heaps_from_first(const Fd& socket) {
+  const std::string before = problem_;
+  std::vector<Fd> fds;
+  from_first(socket, fds);
+  problem_ = before;
+  return fds;
 }
 
 }  // namespace

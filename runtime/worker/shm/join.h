@@ -3,6 +3,7 @@
 //
 //   rank r ──hello: my memory, my CPUs, my process──────────► rank 0
 //   rank r ◄─welcome: everyone's memory, how to go about it── rank 0     or: no, and why
+//   rank r ◄─heaps: everyone's, if everyone has one────────── rank 0
 //   rank r ──ready, or what went wrong──────────────────────► rank 0
 //   rank r ◄─verdict, the same for all─────────────────────── rank 0
 //

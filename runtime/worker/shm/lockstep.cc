@@ -1,6 +1,7 @@
 #include "runtime/worker/shm/lockstep.h"
 
 #include <algorithm>
+#include <cstring>
 #include <sched.h>
 #include <string>
 #include <unistd.h>
@@ -28,6 +29,16 @@ Lockstep::~Lockstep() {
 std::span<std::uint64_t> Lockstep::table() {
   std::byte* const base = bases_[static_cast<std::size_t>(rank_)] + layout_.table_at(round_);
   return {reinterpret_cast<std::uint64_t*>(base), 2 * static_cast<std::size_t>(size_)};
+}
+
+void Lockstep::lend(const Lent& mine) {
+  std::memcpy(inline_data(), &mine, sizeof mine);
+}
+
+Lent Lockstep::lent(int peer) const {
+  Lent its;
+  std::memcpy(&its, inline_data(peer), sizeof its);
+  return its;
 }
 
 void Lockstep::require_member() const {

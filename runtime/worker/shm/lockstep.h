@@ -9,6 +9,7 @@
 #pragma once
 
 #include "runtime/base/time.h"
+#include "runtime/worker/shm/heap.h"
 #include "runtime/worker/shm/liveness.h"
 #include "runtime/worker/shm/segment.h"
 #include "runtime/worker/shm/waiting.h"
@@ -16,6 +17,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -28,7 +30,17 @@ struct Membership {
   std::vector<Segment> segments;  // by rank; the own one can be written
   Liveness liveness;
   WaitPolicy waiting;
+  // By rank, what each gives its user; empty: not every rank has one, or not everyone's.
+  std::vector<std::shared_ptr<const HeapView>> heaps;
 };
+
+// Where in its heap a rank's tensors lie, which others may read until the call's last round.
+struct Lent {
+  static constexpr std::uint64_t kNot = ~std::uint64_t{0};
+  std::uint64_t in = kNot;
+  std::uint64_t out = kNot;
+};
+static_assert(sizeof(Lent) == kInlineBytes);
 
 class Lockstep {
  public:
@@ -50,6 +62,7 @@ class Lockstep {
   std::byte* inline_data() { return at(rank_, round_) + kInlineAt; }  // kInlineBytes, instead
   Fingerprint& call() { return post(rank_, round_).call; }
   std::span<std::uint64_t> table();
+  void lend(const Lent& mine);  // instead of inline data
 
   // Makes it the current one.
   void publish();
@@ -60,6 +73,7 @@ class Lockstep {
   void await_all(TimePoint deadline);
   const std::byte* data(int peer) const { return at(peer, round_ - 1) + kLine; }
   const std::byte* inline_data(int peer) const { return at(peer, round_ - 1) + kInlineAt; }
+  Lent lent(int peer) const;  // what it has told in place of inline data
   std::span<const Fingerprint* const> calls() const { return calls_[(round_ - 1) % 2]; }
   // What those said that have published it.
   std::vector<Said> said() const;

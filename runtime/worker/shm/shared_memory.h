@@ -8,8 +8,10 @@
 
 #include "runtime/base/time.h"
 #include "runtime/worker/call.h"
+#include <distrun/buffer.h>
 #include <distrun/store.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -26,6 +28,11 @@ struct SharedMemory {
 // these ranks (other hosts, users or containers; a sandbox; DISTRUN_SHARED_MEMORY=0 on any of
 // them).  Throws DistError only if joining itself fails: a rank is late or lost.
 SharedMemory connect_shared_memory(Store& store, int rank, int size, TimePoint deadline);
+
+// Memory for a user's tensors, of zeros: where this process shares memory with other ranks, such as
+// they can read; else, and where there is no more of that, ordinary memory.  Throws
+// DistUnsupportedError: there is not so much memory.
+Buffer allocate_buffer(std::size_t bytes);
 
 // Each rank's host, counted in the order of their first ranks, the same on all: {0, 0, 1, 1}.
 // A rank that cannot share memory is a host of its own.  As above; uses other keys.

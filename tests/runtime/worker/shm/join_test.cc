@@ -122,7 +122,7 @@ TEST(ShmJoin, ARankThatMayOpenNoMoreFilesIsNamedByAll) {
     if (rank == 3) {
       const rlim_t next = static_cast<rlim_t>(::dup(0));
       ::close(static_cast<int>(next));
-      const rlimit low{next + 5, next + 5};
+      const rlimit low{next + 7, next + 7};
       ::setrlimit(RLIMIT_NOFILE, &low);
     }
     return why_not(store, rank, 4);
