@@ -1,5 +1,6 @@
 // The C interface in terms of the C++ one: checks what C cannot, and turns exceptions into codes.
 #include "runtime/worker/reduction.h"
+#include <distrun/backend.h>
 #include <distrun/distrun.h>
 #include <distrun/process_group.h>
 
@@ -10,6 +11,8 @@
 
 struct distrun_group_s {
   std::shared_ptr<distrun::ProcessGroup> group;
+  distrun::Device device = {};  // of the memory of its calls
+  void* stream = nullptr;
 };
 struct distrun_work_s {
   distrun::Work work;
@@ -84,8 +87,13 @@ Timeout timeout_of(std::int64_t milliseconds) {
   return Timeout(milliseconds);
 }
 
-CallOptions options_of(const distrun_work* work) {
-  return {.async_op = work != nullptr};
+Device device_of(distrun_group group) {
+  group_of(group);
+  return group->device;
+}
+
+CallOptions options_of(distrun_group group, const distrun_work* work) {
+  return {.async_op = work != nullptr, .stream = group->stream};
 }
 
 void give(Work result, distrun_work* work) {
@@ -102,26 +110,32 @@ void check(const void* data, std::size_t count, DType dtype, int ranks = 1) {
 }
 
 // In place is what the C++ calls do.  Nothing is written before all is checked.
-void copy(void* to, const void* from, std::size_t count, DType dtype) {
+void copy(void* to, const void* from, std::size_t count, DType dtype, Device device) {
   check(to, count, dtype);
   check(from, count, dtype);
+  if (to != from && count > 0 && !is_host_memory(device))
+    throw DistUnsupportedError("on " + to_string(device) +
+                               " a reduction is in place: give one pointer for send and recv");
   if (to != from && count > 0) std::memmove(to, from, count * size_of(dtype));
 }
 
-void check_reduction(DType dtype, Reduction reduction) {
+// A device's backend has its own table.
+void check_reduction(DType dtype, Reduction reduction, Device device) {
+  if (!is_host_memory(device)) return;
   if (const std::string why = why_no_reduction(dtype, reduction.op()); !why.empty())
     throw DistArgumentError(why);
 }
 
 template <class Pointer, class View>
-std::vector<View> parts_of(Pointer* data, const std::size_t* counts, DType dtype, int size) {
+std::vector<View> parts_of(Pointer* data, const std::size_t* counts, DType dtype, int size,
+                           Device device) {
   if (counts == nullptr) throw DistArgumentError("null counts");
   std::vector<View> parts;
   using Byte = std::conditional_t<std::is_const_v<Pointer>, const std::byte, std::byte>;
   auto* at = static_cast<Byte*>(data);
   for (int rank = 0; rank < size; ++rank) {
     check(data, counts[rank], dtype, size);
-    parts.emplace_back(at, counts[rank], dtype);
+    parts.emplace_back(at, counts[rank], dtype, device);
     if (at != nullptr) at += counts[rank] * size_of(dtype);
   }
   return parts;
@@ -134,9 +148,10 @@ distrun_result all_reduce(const void* send, void* recv, std::size_t count, distr
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
     const Reduction how = reduction();
-    check_reduction(type, how);
-    copy(recv, send, count, type);
-    give(g.all_reduce(Tensor(recv, count, type), how, options_of(work)), work);
+    check_reduction(type, how, group->device);
+    copy(recv, send, count, type, group->device);
+    give(g.all_reduce(Tensor(recv, count, type, group->device), how, options_of(group, work)),
+         work);
   });
 }
 
@@ -174,6 +189,16 @@ distrun_result distrun_init(const distrun_config* config, distrun_group* group) 
   });
 }
 
+distrun_result distrun_register_backend(const char* name, const char* library, drb_entry entry) {
+  return guarded([&] {
+    if (name == nullptr || (library == nullptr) == (entry == nullptr))
+      throw DistArgumentError(
+          "distrun_register_backend: wants a name, and a library or an entry function");
+    library != nullptr ? register_backend(name, std::string(library))
+                       : register_backend(name, entry);
+  });
+}
+
 distrun_result distrun_new_group(distrun_group parent, const int32_t* ranks, size_t n,
                                  int64_t timeout_ms, distrun_group* group) {
   return guarded([&] {
@@ -183,7 +208,7 @@ distrun_result distrun_new_group(distrun_group parent, const int32_t* ranks, siz
     SubgroupOptions options;
     options.timeout = timeout_of(timeout_ms);
     auto made = group_of(parent).new_group(std::span<const int>(ranks, n), options);
-    if (made) *group = new distrun_group_s{std::move(made)};
+    if (made) *group = new distrun_group_s{std::move(made), parent->device, parent->stream};
   });
 }
 
@@ -193,6 +218,18 @@ int32_t distrun_rank(distrun_group group) {
 
 int32_t distrun_size(distrun_group group) {
   return group == nullptr ? -1 : group->group->size();
+}
+
+distrun_result distrun_use_device(distrun_group group, distrun_device device, int32_t index,
+                                  void* stream) {
+  return guarded([&] {
+    group_of(group);
+    if (device != DISTRUN_CPU && device != DISTRUN_CUDA && device != DISTRUN_CUDA_HOST &&
+        device != DISTRUN_ROCM)
+      throw DistArgumentError("an unknown device: " + std::to_string(device));
+    group->device = {static_cast<DeviceType>(device), index};
+    group->stream = stream;
+  });
 }
 
 distrun_result distrun_close(distrun_group group, int64_t timeout_ms) {
@@ -215,8 +252,8 @@ void distrun_free(distrun_group group) {
 distrun_result distrun_broadcast(void* data, size_t count, distrun_dtype dtype, int32_t root,
                                  distrun_group group, distrun_work* work) {
   return guarded([&] {
-    const Tensor tensor(data, count, dtype_of_code(dtype));
-    give(group_of(group).broadcast(tensor, root, options_of(work)), work);
+    const Tensor tensor(data, count, dtype_of_code(dtype), device_of(group));
+    give(group_of(group).broadcast(tensor, root, options_of(group, work)), work);
   });
 }
 
@@ -240,12 +277,12 @@ distrun_result distrun_reduce(const void* send, void* recv, size_t count, distru
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
     const Reduction how = op_of(op);
-    check_reduction(type, how);
+    check_reduction(type, how, group->device);
     // Only the root's is written to.
     const bool gets = g.rank() == root;
-    if (gets) copy(recv, send, count, type);
-    const Tensor data(gets ? recv : const_cast<void*>(send), count, type);
-    give(g.reduce(data, root, how, options_of(work)), work);
+    if (gets) copy(recv, send, count, type, group->device);
+    const Tensor data(gets ? recv : const_cast<void*>(send), count, type, group->device);
+    give(g.reduce(data, root, how, options_of(group, work)), work);
   });
 }
 
@@ -255,8 +292,10 @@ distrun_result distrun_all_gather(const void* send, void* recv, size_t count, di
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
     check(recv, count, type, g.size());
-    const Tensor out(recv, count * static_cast<std::size_t>(g.size()), type);
-    give(g.all_gather_into_tensor(out, ConstTensor(send, count, type), options_of(work)), work);
+    const Tensor out(recv, count * static_cast<std::size_t>(g.size()), type, group->device);
+    give(g.all_gather_into_tensor(out, ConstTensor(send, count, type, group->device),
+                                  options_of(group, work)),
+         work);
   });
 }
 
@@ -265,9 +304,9 @@ distrun_result distrun_all_gather_v(const void* send, void* recv, const size_t* 
   return guarded([&] {
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
-    const auto outs = parts_of<void, Tensor>(recv, recv_counts, type, g.size());
-    const ConstTensor in(send, recv_counts[g.rank()], type);
-    give(g.all_gather(outs, in, options_of(work)), work);
+    const auto outs = parts_of<void, Tensor>(recv, recv_counts, type, g.size(), group->device);
+    const ConstTensor in(send, recv_counts[g.rank()], type, group->device);
+    give(g.all_gather(outs, in, options_of(group, work)), work);
   });
 }
 
@@ -278,8 +317,11 @@ distrun_result distrun_gather(const void* send, void* recv, size_t count, distru
     const DType type = dtype_of_code(dtype);
     const std::vector<std::size_t> counts(static_cast<std::size_t>(g.size()), count);
     std::vector<Tensor> outs;
-    if (g.rank() == root) outs = parts_of<void, Tensor>(recv, counts.data(), type, g.size());
-    give(g.gather(ConstTensor(send, count, type), outs, root, options_of(work)), work);
+    if (g.rank() == root)
+      outs = parts_of<void, Tensor>(recv, counts.data(), type, g.size(), group->device);
+    give(g.gather(ConstTensor(send, count, type, group->device), outs, root,
+                  options_of(group, work)),
+         work);
   });
 }
 
@@ -291,8 +333,9 @@ distrun_result distrun_scatter(const void* send, void* recv, size_t count, distr
     const std::vector<std::size_t> counts(static_cast<std::size_t>(g.size()), count);
     std::vector<ConstTensor> ins;
     if (g.rank() == root)
-      ins = parts_of<const void, ConstTensor>(send, counts.data(), type, g.size());
-    give(g.scatter(Tensor(recv, count, type), ins, root, options_of(work)), work);
+      ins = parts_of<const void, ConstTensor>(send, counts.data(), type, g.size(), group->device);
+    give(g.scatter(Tensor(recv, count, type, group->device), ins, root, options_of(group, work)),
+         work);
   });
 }
 
@@ -303,8 +346,10 @@ distrun_result distrun_reduce_scatter(const void* send, void* recv, size_t count
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
     check(send, count, type, g.size());
-    const ConstTensor in(send, count * static_cast<std::size_t>(g.size()), type);
-    give(g.reduce_scatter_tensor(Tensor(recv, count, type), in, op_of(op), options_of(work)), work);
+    const ConstTensor in(send, count * static_cast<std::size_t>(g.size()), type, group->device);
+    give(g.reduce_scatter_tensor(Tensor(recv, count, type, group->device), in, op_of(op),
+                                 options_of(group, work)),
+         work);
   });
 }
 
@@ -315,8 +360,9 @@ distrun_result distrun_all_to_all(const void* send, void* recv, size_t count, di
     const DType type = dtype_of_code(dtype);
     check(send, count, type, g.size());
     const std::size_t all = count * static_cast<std::size_t>(g.size());
-    give(g.all_to_all_single(Tensor(recv, all, type), ConstTensor(send, all, type), {}, {},
-                             options_of(work)),
+    give(g.all_to_all_single(Tensor(recv, all, type, group->device),
+                             ConstTensor(send, all, type, group->device), {}, {},
+                             options_of(group, work)),
          work);
   });
 }
@@ -327,14 +373,15 @@ distrun_result distrun_all_to_all_v(const void* send, const size_t* send_counts,
   return guarded([&] {
     ProcessGroup& g = group_of(group);
     const DType type = dtype_of_code(dtype);
-    const auto outs = parts_of<void, Tensor>(recv, recv_counts, type, g.size());
-    const auto ins = parts_of<const void, ConstTensor>(send, send_counts, type, g.size());
-    give(g.all_to_all(outs, ins, options_of(work)), work);
+    const auto outs = parts_of<void, Tensor>(recv, recv_counts, type, g.size(), group->device);
+    const auto ins =
+        parts_of<const void, ConstTensor>(send, send_counts, type, g.size(), group->device);
+    give(g.all_to_all(outs, ins, options_of(group, work)), work);
   });
 }
 
 distrun_result distrun_barrier(distrun_group group, distrun_work* work) {
-  return guarded([&] { give(group_of(group).barrier(options_of(work)), work); });
+  return guarded([&] { give(group_of(group).barrier(options_of(group, work)), work); });
 }
 
 // ---- between two ranks -------------------------------------------------------------------------
@@ -343,9 +390,10 @@ distrun_result distrun_send(const void* data, size_t count, distrun_dtype dtype,
                             int32_t tag, distrun_group group, distrun_work* work) {
   return guarded([&] {
     ProcessGroup& g = group_of(group);
-    const ConstTensor tensor(data, count, dtype_of_code(dtype));
-    if (work == nullptr) return g.send(tensor, to, tag);
-    give(g.isend(tensor, to, tag), work);
+    const ConstTensor tensor(data, count, dtype_of_code(dtype), group->device);
+    const CallOptions options = options_of(group, work);
+    if (work == nullptr) return g.send(tensor, to, tag, options);
+    give(g.isend(tensor, to, tag, options), work);
   });
 }
 
@@ -353,10 +401,11 @@ distrun_result distrun_recv(void* data, size_t count, distrun_dtype dtype, int32
                             int32_t tag, distrun_group group, int32_t* source, distrun_work* work) {
   return guarded([&] {
     ProcessGroup& g = group_of(group);
-    const Tensor tensor(data, count, dtype_of_code(dtype));
+    const Tensor tensor(data, count, dtype_of_code(dtype), group->device);
     const auto whom = from == DISTRUN_ANY_SOURCE ? std::nullopt : std::optional<int>(from);
-    if (work != nullptr) return give(g.irecv(tensor, whom, tag), work);
-    const int sender = g.recv(tensor, whom, tag);
+    const CallOptions options = options_of(group, work);
+    if (work != nullptr) return give(g.irecv(tensor, whom, tag, options), work);
+    const int sender = g.recv(tensor, whom, tag, options);
     if (source != nullptr) *source = sender;
   });
 }
@@ -367,6 +416,13 @@ distrun_result distrun_work_wait(distrun_work work, int64_t timeout_ms) {
   return guarded([&] {
     if (work == nullptr) throw DistArgumentError("a null work");
     timeout_ms == 0 ? work->work.wait() : work->work.wait(timeout_of(timeout_ms));
+  });
+}
+
+distrun_result distrun_work_wait_on(distrun_work work, void* stream) {
+  return guarded([&] {
+    if (work == nullptr) throw DistArgumentError("a null work");
+    work->work.wait_on(stream);
   });
 }
 

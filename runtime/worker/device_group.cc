@@ -79,6 +79,11 @@ std::string name_of(std::span<const P2PCall> calls) {
          (calls.size() > 1 ? " and " + std::to_string(calls.size() - 1) + " more" : "");
 }
 
+// A group's name in the flight record, beside that of the same group on the CPU.
+std::string on_device(const std::string& name, DeviceType device) {
+  return name.empty() ? name : name + " on " + std::string(to_string(device));
+}
+
 std::int64_t in_ms(Timeout timeout) {
   return std::max<std::int64_t>(timeout.count(), 1);
 }
@@ -226,8 +231,9 @@ DeviceGroup::DeviceGroup(const BackendLibrary& library, const GroupEngine::Ident
       options_(options),
       identity_(identity),
       failed_(std::move(failed)),
-      log_(identity.name + " on " + std::string(to_string(options.device)), identity.description,
-           library.name(), identity.rank, identity.size, global_ranks) {
+      log_(on_device(identity.name, options.device),
+           on_device(identity.description, options.device), library.name(), identity.rank,
+           identity.size, global_ranks) {
   std::vector<drb_option> pairs;
   pairs.reserve(options.settings.size());
   for (const auto& [key, value] : options.settings) pairs.push_back({key.c_str(), value.c_str()});

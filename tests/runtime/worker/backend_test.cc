@@ -1,7 +1,11 @@
 // Groups whose backend is somebody's shared library: NCCL's plug-in on the double of CUDA and NCCL,
 // a small one in C, and libraries that are none.
 #include "runtime/nccl/plugin.h"
+#include "runtime/recorder/analysis.h"
+#include "runtime/recorder/flight_file.h"
 #include "tests/runtime/nccl/double.h"
+#include "tests/support/run_program.h"
+#include <distrun/distrun.h>
 #include <distrun/objects.h>
 #include <distrun/process_group.h>
 
@@ -34,6 +38,17 @@ const drb_backend* double_entry(std::uint32_t) {
   return distrun::nccl::backend_over(on_double::double_api());
 }
 
+// Before any group: a process opens its flight record once.
+const TempFolder& flight_folder() {
+  static const TempFolder folder;
+  return folder;
+}
+const bool recording = [] {
+  ::setenv("RANK", "0", 1);
+  ::setenv("WORLD_SIZE", "1", 1);
+  return ::setenv("DISTRUN_FLIGHT_RECORDER_DIR", (flight_folder() / "f").c_str(), 1) == 0;
+}();
+
 // Quick looks, so that tests are short.
 std::vector<std::pair<std::string, std::string>> quick() {
   return {{"double.watchdog_ms", "5"}, {"double.store_poll_ms", "10"}};
@@ -43,6 +58,7 @@ struct Wanted {
   std::string backend = "cuda:double";
   Timeout timeout = 20s;
   bool eager = false;
+  std::string description = {};
 };
 
 // Each rank a thread with a GPU of its own; returns what each threw.
@@ -62,6 +78,7 @@ std::vector<std::string> on_gpus(int size, const std::function<void(ProcessGroup
         GroupOptions options{
             .timeout = wanted.timeout, .store = store, .rank = rank, .world_size = size};
         options.name = "g";
+        options.description = wanted.description;
         options.backend_options = quick();
         if (wanted.eager) options.device_id = gpu;
         const auto group = init_process_group(wanted.backend, options);
@@ -297,6 +314,67 @@ TEST_F(Backend, AFailureElsewhereInTheGroupEndsWhatWaitsThere) {
     }
   });
   EXPECT_THAT(thrown, Each(HasSubstr("it has seen enough")));
+}
+
+TEST_F(Backend, ItsOperationsAreInTheFlightRecord) {
+  ASSERT_TRUE(recording);
+  EXPECT_THAT(on_gpus(1,
+                      [](ProcessGroup& group, Device gpu) {
+                        Floats values{1, 2};
+                        group.all_reduce(on(gpu, values)).wait();
+                        group.broadcast(on(gpu, values), 0, {.async_op = true}).wait();
+                        group.barrier();
+                        group.close();
+                      },
+                      {.description = "recorded"}),
+              Each(""));
+  const auto found = recorder::read_flight_folder(flight_folder() / "f");
+  ASSERT_TRUE(found) << found.error().detail;
+  ASSERT_EQ(found->ranks.size(), 1U);
+  std::vector<std::string> told;
+  for (const recorder::OpRecord& op : found->ranks.front().ops) {
+    const recorder::GroupRecord* const group = found->ranks.front().group(op.group);
+    if (group == nullptr || recorder::name_of(*group) != "recorded on cuda") continue;
+    EXPECT_EQ(group->backend, "double");
+    EXPECT_EQ(op.state, recorder::OpState::completed) << recorder::describe(op);
+    told.push_back(recorder::describe(op));
+  }
+  EXPECT_THAT(told, ::testing::ElementsAre("all_reduce #0 (float32 x 2, sum)",
+                                           "broadcast #1 (float32 x 2, root 0)", "barrier #2"));
+}
+
+TEST_F(Backend, IsReachedFromCToo) {
+  on_double::reset_double();
+  on_double::double_api().set_device(0);
+  ASSERT_EQ(distrun_register_backend("in_c", nullptr, double_entry), DISTRUN_SUCCESS);
+  EXPECT_EQ(distrun_register_backend("in_c", nullptr, nullptr), DISTRUN_INVALID_ARGUMENT);
+  distrun_config config = DISTRUN_CONFIG_INITIALIZER;
+  config.rank = 0;
+  config.world_size = 1;
+  config.init_method = "tcp://127.0.0.1:1";  // alone: nobody is to be met there
+  config.backend = "cuda:in_c";
+  distrun_group group = nullptr;
+  ASSERT_EQ(distrun_init(&config, &group), DISTRUN_SUCCESS) << distrun_last_error();
+  float values[2] = {1, 2};
+  float others[2] = {0, 0};
+  const auto sum = [&](float* to, distrun_work* work) {
+    return distrun_all_reduce(values, to, 2, DISTRUN_FLOAT32, DISTRUN_SUM, group, work);
+  };
+  EXPECT_EQ(sum(others, nullptr), DISTRUN_SUCCESS);
+  EXPECT_EQ(others[1], 2);  // memory of the CPU, until something else is said
+  EXPECT_EQ(distrun_use_device(group, 77, 0, nullptr), DISTRUN_INVALID_ARGUMENT);
+  ASSERT_EQ(distrun_use_device(group, DISTRUN_CUDA, 0, nullptr), DISTRUN_SUCCESS);
+  EXPECT_EQ(sum(others, nullptr), DISTRUN_UNSUPPORTED);
+  EXPECT_THAT(distrun_last_error(), HasSubstr("on cuda:0 a reduction is in place"));
+  distrun_work work = nullptr;
+  ASSERT_EQ(sum(values, &work), DISTRUN_SUCCESS) << distrun_last_error();
+  EXPECT_EQ(distrun_work_wait_on(work, nullptr), DISTRUN_SUCCESS);
+  EXPECT_EQ(distrun_work_wait(work, 20'000), DISTRUN_SUCCESS);
+  distrun_work_free(work);
+  EXPECT_EQ(distrun_barrier(group, nullptr), DISTRUN_SUCCESS);
+  EXPECT_EQ(on_double::calls("all_reduce"), 2) << "one of them the barrier's";
+  EXPECT_EQ(distrun_close(group, 0), DISTRUN_SUCCESS) << distrun_last_error();
+  distrun_free(group);
 }
 
 // ---- which backends there are ------------------------------------------------------------------

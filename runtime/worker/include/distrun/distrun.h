@@ -69,6 +69,9 @@ enum {
   DISTRUN_BXOR = 7
 };
 
+typedef int32_t distrun_device; /* DLPack's */
+enum { DISTRUN_CPU = 1, DISTRUN_CUDA = 2, DISTRUN_CUDA_HOST = 3, DISTRUN_ROCM = 10 };
+
 #define DISTRUN_ANY_SOURCE (-1)
 
 typedef struct distrun_group_s* distrun_group;
@@ -87,6 +90,12 @@ typedef struct distrun_config {
 #define DISTRUN_CONFIG_INITIALIZER \
   { (uint32_t)sizeof(distrun_config), -1, -1, 0, 0, NULL, NULL, NULL }
 
+/* A backend for memory of other devices than the CPU, as register_backend() in backend.h; one of
+ * the two is NULL: the file of a shared library, or its entry function (backend_abi.h). */
+struct drb_backend;
+distrun_result distrun_register_backend(const char* name, const char* library,
+                                        const struct drb_backend* (*entry)(uint32_t host_abi));
+
 /* Of the last function that failed in this thread; never NULL. */
 const char* distrun_last_error(void);
 /* -1: nobody in particular. */
@@ -102,6 +111,12 @@ distrun_result distrun_new_group(distrun_group parent, const int32_t* ranks, siz
 /* -1 if `group` is NULL. */
 int32_t distrun_rank(distrun_group group);
 int32_t distrun_size(distrun_group group);
+/* Whose memory this group's calls are given from now on; at first the CPU's.  stream: a
+ * cudaStream_t of that device, or NULL (process_group.h, CallOptions).  There a reduction's `send`
+ * is its `recv`.
+ */
+distrun_result distrun_use_device(distrun_group group, distrun_device device, int32_t index,
+                                  void* stream);
 /* Waits for what was issued, and until all ranks have come here; timeout_ms 0: the group's. */
 distrun_result distrun_close(distrun_group group, int64_t timeout_ms);
 /* What is under way fails here, and soon on the other ranks, which are told `why`. */
@@ -160,6 +175,9 @@ distrun_result distrun_recv(void* data, size_t count, distrun_dtype dtype, int32
 /* What it failed with; DISTRUN_TIMEOUT also if it is only not done yet (it goes on).  timeout_ms 0:
  * it has only its own deadline. */
 distrun_result distrun_work_wait(distrun_work work, int64_t timeout_ms);
+/* What is enqueued on `stream` from now on sees the result; this thread does not wait.  Of memory
+ * of the CPU: as distrun_work_wait(). */
+distrun_result distrun_work_wait_on(distrun_work work, void* stream);
 /* *done: well or not.  Never blocks. */
 distrun_result distrun_work_test(distrun_work work, int32_t* done);
 /* Of a recv that is done; else -1. */
