@@ -94,6 +94,8 @@ class CallRunner {
   virtual void run(const Call& call, TimePoint deadline) = 0;
   // From any thread: ends what is under way, here and at the other ranks, with PeerLost.
   virtual void close() = 0;
+  // Whether the process of one of its ranks still runs, as far as it knows.  From any thread.
+  virtual bool alive(int /*rank*/) const { return true; }
 };
 
 }  // namespace distrun

@@ -70,43 +70,9 @@ void meet(Store& store, Store& group, const GroupEngine::Identity& me, TimePoint
   }
 }
 
-std::unique_ptr<Transport> connect(Store& store, const GroupEngine::Identity& me,
-                                   const std::string& local_address, TimePoint deadline) {
-#ifdef DISTRUN_HAS_GLOO
-  GlooAddress address;
-  address.address = local_address;
-  if (const char* interface = std::getenv("GLOO_SOCKET_IFNAME"); local_address.empty() && interface)
-    address.interface = std::string(interface).substr(0, std::string_view(interface).find(','));
-  const Store* base = &store;
-  std::shared_ptr<Store> held;
-  if (const auto* prefix = dynamic_cast<const PrefixStore*>(base)) {
-    held = prefix->underlying_non_prefix_store();
-    base = held.get();
-  }
-  if (const auto* tcp = dynamic_cast<const TCPStore*>(base); tcp && address.address.empty())
-    address.address = tcp->local_address();
-  if (address.address.empty()) address.address = "127.0.0.1";
-  PrefixStore mesh("mesh", store.clone());
-  const auto group = store.clone();
-  return connect_gloo(mesh, me.rank, me.size, address, deadline,
-                      [&] { throw_if_another_gave_up(*group, me); });
-#else
-  static_cast<void>(store);
-  static_cast<void>(local_address);
-  static_cast<void>(deadline);
-  throw DistUnsupportedError("process group \"" + me.name +
-                             "\": this build of the library has no Gloo; build it with "
-                             "-DDISTRUN_GLOO=ON (Debian: libgloo-dev)");
-#endif
-}
-
-}  // namespace
-
-namespace {
-
 // With the ranks that are on this rank's host, if there are any.
 void connect_host(GroupEngine::Links& links, const GroupEngine::Identity& me, TimePoint deadline) {
-  PrefixStore store("hosts", links.store->clone());
+  PrefixStore store("hosts", links.store);
   const std::vector<int> hosts = host_of(store, me.rank, me.size, deadline);
   const auto on = [&](int host) {
     std::vector<int> ranks;
@@ -118,7 +84,7 @@ void connect_host(GroupEngine::Links& links, const GroupEngine::Identity& me, Ti
   const std::vector<int> here = on(own);
   const auto key = [](int host) { return "shares/" + std::to_string(host); };
   if (here.size() > 1) {
-    PrefixStore memory("memory/" + std::to_string(own), store.clone());
+    PrefixStore memory("hosts/memory/" + std::to_string(own), links.store);
     const auto place = std::find(here.begin(), here.end(), me.rank) - here.begin();
     links.host = connect_shared_memory(memory, static_cast<int>(place),
                                        static_cast<int>(here.size()), deadline)
@@ -126,19 +92,78 @@ void connect_host(GroupEngine::Links& links, const GroupEngine::Identity& me, Ti
     if (me.rank == here.front()) store.set(key(own), links.host ? "1" : "0");
   }
   // Where it could not be had, each rank counts as a host; all ranks must count alike.
+  std::vector<int> several;  // hosts of more than one rank
   std::vector<std::string> told;
-  for (int host = 0; host <= *std::max_element(hosts.begin(), hosts.end()); ++host)
-    if (on(host).size() > 1) told.push_back(key(host));
+  for (int host = 0; host <= *std::max_element(hosts.begin(), hosts.end()); ++host) {
+    if (on(host).size() < 2) continue;
+    several.push_back(host);
+    told.push_back(key(host));
+  }
   const auto left = std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0)));
-  if (!told.empty()) store.wait(told, deadline == TimePoint::max() ? kNoTimeout : left);
+  std::map<int, bool> shares;
+  if (!told.empty()) {
+    store.wait(told, deadline == TimePoint::max() ? kNoTimeout : left);
+    const std::vector<std::string> words = store.multi_get(told);
+    for (std::size_t i = 0; i < words.size(); ++i) shares[several[i]] = words[i] == "1";
+  }
   std::map<std::pair<int, int>, int> numbers;  // of a host, or of a rank of one that does not share
   for (int rank = 0; rank < me.size; ++rank) {
     const int host = hosts[static_cast<std::size_t>(rank)];
-    const bool shared = on(host).size() > 1 && store.get(key(host)) == "1";
+    const bool shared = shares[host];
     const auto number = static_cast<int>(numbers.size());
     links.host_of.push_back(numbers.try_emplace({host, shared ? -1 : rank}, number).first->second);
   }
 }
+
+#ifdef DISTRUN_HAS_GLOO
+bool share_memory(const GroupEngine::Links& links) {
+  const auto& hosts = links.host_of;
+  return links.host && std::all_of(hosts.begin(), hosts.end(), [](int host) { return host == 0; });
+}
+
+GlooAddress address_for(const Store& store, const std::string& local_address) {
+  GlooAddress address;
+  address.address = local_address;
+  if (!local_address.empty()) return address;
+  address.variable = "GLOO_SOCKET_IFNAME";
+  // NOLINTNEXTLINE(concurrency-mt-unsafe)
+  if (const char* names = std::getenv(address.variable.c_str())) address.interfaces = names;
+  const Store* base = &store;
+  std::shared_ptr<Store> held;
+  if (const auto* prefix = dynamic_cast<const PrefixStore*>(base)) {
+    held = prefix->underlying_non_prefix_store();
+    base = held.get();
+  }
+  if (const auto* tcp = dynamic_cast<const TCPStore*>(base)) address.address = tcp->local_address();
+  if (address.address.empty()) address.address = "127.0.0.1";
+  return address;
+}
+
+// Messages between all ranks.
+void connect(GroupEngine::Links& links, const GroupEngine::Identity& me,
+             const std::string& local_address, TimePoint deadline) {
+  const auto mesh = std::make_shared<PrefixStore>("mesh", links.store);
+  const GlooAddress address = address_for(*links.store, local_address);
+  if (share_memory(links)) {
+    // Collectives go another way, and most programs send nothing.
+    const CallRunner& host = *links.host;
+    links.transport = connect_gloo_when_used(mesh, me.rank, me.size, address,
+                                             [&host](int rank) { return host.alive(rank); });
+    return;
+  }
+  links.transport = connect_gloo(*mesh, me.rank, me.size, address, deadline,
+                                 [&] { throw_if_another_gave_up(*links.store, me); });
+  // A rank that left while others still connect would look to them like a broken network.
+  PrefixStore connected("connected", links.store);
+  meet(connected, *links.store, me, deadline);
+}
+#else
+void connect(GroupEngine::Links&, const GroupEngine::Identity& me, const std::string&, TimePoint) {
+  throw DistUnsupportedError("process group \"" + me.name +
+                             "\": this build of the library has no Gloo; build it with "
+                             "-DDISTRUN_GLOO=ON (Debian: libgloo-dev)");
+}
+#endif
 
 void tell_that_it_gave_up(Store& group, const GroupEngine::Identity& me, const DistError& error) {
   // Who was late, or another that gave up, everybody finds by himself.
@@ -159,11 +184,8 @@ GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& 
   links.store = std::make_shared<PrefixStore>(place.path + "/" + me.name, place.store->clone());
   try {
     meet(*links.store, *links.store, me, deadline);
-    links.transport = connect(*links.store, me, place.local_address, deadline);
     connect_host(links, me, deadline);
-    // A rank that left while others still connect would look to them like a broken network.
-    PrefixStore connected("connected", links.store->clone());
-    meet(connected, *links.store, me, deadline);
+    connect(links, me, place.local_address, deadline);
   } catch (const DistError& error) {
     tell_that_it_gave_up(*links.store, me, error);
     throw;

@@ -1,5 +1,6 @@
 #include "runtime/worker/point_to_point.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <vector>
@@ -42,7 +43,16 @@ PointToPoint::PointToPoint(Transport& transport, std::function<bool()> failed)
     : transport_(transport), failed_(std::move(failed)) {}
 
 void PointToPoint::run(P2PCall& call, TimePoint deadline) {
+  // Of anybody: whoever sends connects.
+  if (call.peer != kAnySource) reach(call.peer, deadline);
   call.op == OpType::send ? send(call, deadline) : receive(call, deadline);
+}
+
+void PointToPoint::reach(int peer, TimePoint deadline) {
+  while (!transport_.reach(peer, std::min(deadline, Clock::now() + kLook))) {
+    if (Clock::now() >= deadline) throw PeersLate({peer});
+    if (failed_ && failed_()) throw PeerLost(peer, "the group has failed on another rank");
+  }
 }
 
 void PointToPoint::send(const P2PCall& call, TimePoint deadline) {

@@ -48,6 +48,7 @@ class PointToPoint {
   void run(P2PCall& call, TimePoint deadline);
 
  private:
+  void reach(int peer, TimePoint deadline);
   void send(const P2PCall& call, TimePoint deadline);
   void receive(P2PCall& call, TimePoint deadline);
   bool wait(Transfer& transfer, int peer, TimePoint deadline);

@@ -36,6 +36,12 @@ class Transport {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
+  // Before a message to or from a rank that may not be connected yet (see who made the transport).
+  // True: it is.  False: the deadline passed; it may be asked again.  Throws PeerLost.
+  virtual bool reach(int /*peer*/, TimePoint /*deadline*/) { return true; }
+  // Whether it is, without doing anything about it.  Throws PeerLost: it never will be.
+  virtual bool connected(int /*peer*/) { return true; }
+
   virtual std::unique_ptr<Transfer> send(int peer, std::span<const std::byte> message,
                                          Channel channel = kCollectives) = 0;
   // The message may be shorter than the room.  A longer one may end the process (Gloo): agree on

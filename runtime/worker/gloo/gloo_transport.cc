@@ -1,9 +1,9 @@
 #include "runtime/worker/gloo/gloo_transport.h"
 
-#include "runtime/worker/gloo/store_adapter.h"
+#include "runtime/base/check.h"
+#include "runtime/worker/gloo/gloo_mesh.h"
+#include "runtime/worker/gloo/interfaces.h"
 
-#include <gloo/rendezvous/context.h>
-#include <gloo/transport/tcp/device.h>
 #include <gloo/transport/unbound_buffer.h>
 
 #include <atomic>
@@ -169,14 +169,15 @@ class GlooTransfer final : public Transfer {
 
 class GlooTransport final : public Transport {
  public:
-  explicit GlooTransport(std::shared_ptr<gloo::rendezvous::Context> context)
-      : context_(std::move(context)) {
+  explicit GlooTransport(std::unique_ptr<GlooMesh> mesh) : mesh_(std::move(mesh)) {
     for (int peer = 0; peer < size(); ++peer)
       if (peer != rank()) others_.push_back(peer);
   }
 
-  int rank() const override { return context_->rank; }
-  int size() const override { return context_->size; }
+  int rank() const override { return mesh_->rank(); }
+  int size() const override { return mesh_->size(); }
+  bool reach(int peer, TimePoint deadline) override { return mesh_->reach(peer, deadline); }
+  bool connected(int peer) override { return mesh_->connected(peer); }
 
   std::unique_ptr<Transfer> send(int peer, std::span<const std::byte> message,
                                  Channel channel) override {
@@ -193,18 +194,19 @@ class GlooTransport final : public Transport {
   }
   void close() override {
     closed_ = true;
-    context_->closeConnections();
+    mesh_->close();
     alarms_.ring_all();
   }
 
  private:
   std::unique_ptr<Transfer> begin(int peer, GlooTransfer::Direction direction, Channel channel,
                                   std::byte* data, std::size_t bytes) {
+    DISTRUN_CHECK(peer == GlooTransfer::kAny || mesh_->connected(peer));
     return std::make_unique<GlooTransfer>(alarms_, closed_, peer, others_, direction, channel,
-                                          context_->createUnboundBuffer(data, bytes));
+                                          mesh_->context().createUnboundBuffer(data, bytes));
   }
 
-  std::shared_ptr<gloo::rendezvous::Context> context_;
+  std::unique_ptr<GlooMesh> mesh_;
   std::vector<int> others_;
   std::atomic<bool> closed_ = false;
   AlarmClock alarms_;
@@ -218,32 +220,52 @@ void ignore_broken_pipes() {
   if (untouched) ::signal(SIGPIPE, SIG_IGN);
 }
 
+std::unique_ptr<GlooMesh> make_mesh(int rank, int size, const GlooAddress& address) {
+  ignore_broken_pipes();
+  gloo::transport::tcp::attr attributes;
+  if (!address.interfaces.empty())
+    attributes.iface = usable_interface(address.interfaces, address.variable);
+  else
+    attributes.hostname = numeric_address(address.address);
+  return std::make_unique<GlooMesh>(rank, size, attributes);
+}
+
+// What Gloo throws is no error of ours.
+template <class Step>
+std::unique_ptr<Transport> in_words(int rank, const GlooAddress& address, Step step) {
+  try {
+    return std::make_unique<GlooTransport>(step());
+  } catch (const DistError&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw DistBackendError("rank " + std::to_string(rank) +
+                           ": connecting to the other ranks from " +
+                           (address.interfaces.empty() ? "address " + address.address
+                                                       : "interface " + address.interfaces) +
+                           ": " + error.what());
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> connect_gloo(Store& store, int rank, int size,
                                         const GlooAddress& address, TimePoint deadline,
                                         const std::function<void()>& hear) {
-  ignore_broken_pipes();
-  gloo::transport::tcp::attr attributes;
-  attributes.iface = address.interface;
-  attributes.hostname = address.address;
-  const std::string at =
-      address.interface.empty() ? "address " + address.address : "interface " + address.interface;
-  try {
-    auto device = gloo::transport::tcp::CreateDevice(attributes);
-    auto context = std::make_shared<gloo::rendezvous::Context>(rank, size);
-    const auto left = std::chrono::duration_cast<Timeout>(deadline - Clock::now());
-    // Zero would mean at once.
-    context->setTimeout(std::clamp<Timeout>(left, Timeout(1), kNever));
-    GlooStoreAdapter adapter(store, deadline, hear);
-    context->connectFullMesh(adapter, device);
-    return std::make_unique<GlooTransport>(std::move(context));
-  } catch (const DistError&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw DistBackendError("rank " + std::to_string(rank) +
-                           ": connecting to the other ranks from " + at + ": " + error.what());
-  }
+  return in_words(rank, address, [&] {
+    auto mesh = make_mesh(rank, size, address);
+    mesh->connect_all(store, deadline, hear);
+    return mesh;
+  });
+}
+
+std::unique_ptr<Transport> connect_gloo_when_used(std::shared_ptr<Store> store, int rank, int size,
+                                                  const GlooAddress& address,
+                                                  std::function<bool(int rank)> alive) {
+  return in_words(rank, address, [&] {
+    auto mesh = make_mesh(rank, size, address);
+    mesh->connect_when_used(std::move(store), std::move(alive));
+    return mesh;
+  });
 }
 
 }  // namespace distrun

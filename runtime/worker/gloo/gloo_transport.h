@@ -16,8 +16,9 @@
 namespace distrun {
 
 struct GlooAddress {
-  std::string interface;  // if not empty, its address is taken
-  std::string address;    // else this one
+  std::string interfaces;  // if not empty: the first of these that can be used
+  std::string variable;    // where they were named
+  std::string address;     // else this one
 };
 
 // Connects every rank with every other.  `hear` is called now and then while others are waited for,
@@ -25,5 +26,11 @@ struct GlooAddress {
 std::unique_ptr<Transport> connect_gloo(Store& store, int rank, int size,
                                         const GlooAddress& address, TimePoint deadline,
                                         const std::function<void()>& hear);
+
+// Connects two ranks when one of them reaches for the other (Transport::reach), whatever that one
+// does meanwhile; `store` has to last.  `alive`: whether a rank's process still runs.
+std::unique_ptr<Transport> connect_gloo_when_used(std::shared_ptr<Store> store, int rank, int size,
+                                                  const GlooAddress& address,
+                                                  std::function<bool(int rank)> alive);
 
 }  // namespace distrun

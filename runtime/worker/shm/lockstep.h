@@ -54,6 +54,8 @@ class Lockstep {
   int size() const { return size_; }
   std::size_t data_bytes() const { return layout_.data_bytes; }
 
+  // Whether that rank's process still runs.  From any thread.
+  bool alive(int rank) const { return liveness_.alive(rank); }
   // Throws PeerLost if this rank has left.
   void require_member() const;
 

@@ -53,6 +53,7 @@ class Runner final : public CallRunner {
 
   void run(const Call& call, TimePoint deadline) override;
   void close() override { ranks_.leave(Leave::closed); }
+  bool alive(int rank) const override { return ranks_.alive(rank); }
 
  private:
   void dispatch(const Call& call, TimePoint deadline);
