@@ -23,7 +23,7 @@ namespace distrun::rendezvous {
 
 class StoreClient {
  public:
-  static constexpr int kDeadlineMs = 20'000;
+  static constexpr int kDeadlineMs = 60'000;
 
   explicit StoreClient(std::uint16_t port, const char* address = "127.0.0.1") {
     addrinfo hints{};
