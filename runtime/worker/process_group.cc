@@ -5,6 +5,7 @@
 #include "runtime/worker/arguments.h"
 #include "runtime/worker/backend_config.h"
 #include "runtime/worker/deadline.h"
+#include "runtime/worker/shm/shared_memory.h"
 
 #include <algorithm>
 #include <cstring>
@@ -632,6 +633,10 @@ std::optional<int> ProcessGroup::group_rank(int global_rank) const {
 }
 
 // ---- the end -----------------------------------------------------------------------------------
+
+Buffer ProcessGroup::allocate(std::size_t bytes) {
+  return allocate_buffer(bytes);
+}
 
 void ProcessGroup::close(Timeout timeout) {
   deadline_after(timeout, "close");

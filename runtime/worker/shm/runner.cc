@@ -32,7 +32,7 @@ Tuning tuning_for(const Layout& layout, Placement placement) {
   tuning.flat_bytes = crowded ? 16 * kKiB : 4 * kKiB;
   tuning.chunk_bytes = layout.data_bytes;
   tuning.lend_bytes = 32 * kKiB;
-  tuning.lent_chunk_bytes = 1024 * kKiB;
+  tuning.lent_chunk_bytes = 8192 * kKiB;
   return tuning;
 }
 

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <distrun/backend.h>
+#include <distrun/buffer.h>
 #include <distrun/error.h>
 #include <distrun/store.h>
 #include <distrun/tensor.h>
@@ -256,6 +257,16 @@ class ProcessGroup {
   int global_rank(int rank) const;                       // throws if it is none of this group
   std::optional<int> group_rank(int global_rank) const;  // none: it is not in this group
 
+  // ---- memory ----
+
+  // Zeros, for tensors of the CPU.  Collectives read such tensors where they lie if they do on all
+  // ranks of a host, which saves copies of what is large: see buffer.h.  No other rank takes part.
+  // Where ranks share no memory it is ordinary memory, as good but for that.  Throws
+  // DistUnsupportedError: there is not so much memory.
+  Buffer allocate(std::size_t bytes);
+
+  // ---- the end ----
+
   // Waits for what was issued, then until every rank has come here, so that nobody's last operation
   // is cut short; then closes.  Throws if that fails.  Calls after it are refused.
   void close(Timeout timeout);
@@ -289,6 +300,11 @@ struct GroupOptions {
   // This rank's GPU, if it is known already: its backend connects at once, and new_group() splits
   // its communicators off this group's.  On all ranks or on none.
   std::optional<Device> device_id = std::nullopt;
+  // Reductions in memory of the CPU give the same bits wherever the ranks run and whichever way
+  // data goes, for the same number of ranks: reduced in the order of ranks.  Slower for small data,
+  // and takes memory for the data once more.  The same on all ranks; sub-groups do as their parent.
+  // DISTRUN_DETERMINISTIC=1 turns it on for every group.
+  bool deterministic = false;
   // The backends' own settings, by "BACKEND.SETTING": {{"nccl.max_ctas", "8"}}.
   std::vector<std::pair<std::string, std::string>> backend_options = {};
 };
