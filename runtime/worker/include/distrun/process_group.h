@@ -300,11 +300,6 @@ struct GroupOptions {
   // This rank's GPU, if it is known already: its backend connects at once, and new_group() splits
   // its communicators off this group's.  On all ranks or on none.
   std::optional<Device> device_id = std::nullopt;
-  // Reductions in memory of the CPU give the same bits wherever the ranks run and whichever way
-  // data goes, for the same number of ranks: reduced in the order of ranks.  Slower for small data,
-  // and takes memory for the data once more.  The same on all ranks; sub-groups do as their parent.
-  // DISTRUN_DETERMINISTIC=1 turns it on for every group.
-  bool deterministic = false;
   // The backends' own settings, by "BACKEND.SETTING": {{"nccl.max_ctas", "8"}}.
   std::vector<std::pair<std::string, std::string>> backend_options = {};
 };
