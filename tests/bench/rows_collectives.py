@@ -1,15 +1,18 @@
-"""Rows about collectives of one host: all_reduce of float32 through shared memory, against Gloo and Open MPI."""
+"""Rows about collectives: all_reduce of float32 through shared memory, against Gloo, PyTorch's Gloo backend and Open MPI; over
+two hosts, against Gloo."""
 
 import os
+import pathlib
 import subprocess
 import time
 
-from bench import measure
+from bench import measure, rows_hosts
 from bench.measure import Figure, at_least, at_most, median, say
 
 KIB = 1024
 SIZES = (8, 512, 4 * KIB, 32 * KIB, 256 * KIB, 1024 * KIB, 4096 * KIB, 16384 * KIB, 65536 * KIB)
 MPI_BAR = 1.2
+TORCH_REDUCE = pathlib.Path(__file__).resolve().parent / "torch_reduce.py"
 COPIES_AIM = 0.7
 QUIET_PERCENT = 25
 
@@ -76,13 +79,13 @@ def _slice(argv):
 
 
 def collectives(bench):
-    """all_reduce of float32, 2 ranks (pinned and not) and 4, in place, from 8 B to 64 MiB."""
+    """all_reduce of float32, 2 ranks (pinned and not) and 4, in place, from 8 B to 64 MiB; and over two hosts."""
     for tool, needs in (("gloo_load", "libgloo-dev"), ("mpi_load", "libopenmpi-dev")):
         if not bench.tool(tool).exists():
             bench.peers.missing[tool] = f"was not built: {needs}"
     seconds = 0.1 if bench.quick else 0.25
     rounds = bench.rounds(7, 3)
-    figures = []
+    figures, ours = [], {}
     for ranks in (2, 4):
         commands = _commands(bench, ranks)
         for size in SIZES:
@@ -94,6 +97,37 @@ def collectives(bench):
             took = {name: [us for us in values if us is not None] for name, values in took.items()}
             bench.keep(f"collectives us, {ranks} ranks, {size}", took)
             figures += _compare(ranks, size, took)
+            if ranks == 2:
+                ours[size] = median(took["distrun free"])
+    figures += _against_torch(bench, ours, 1 if bench.quick else 3, seconds)
+    return figures + rows_hosts.two_hosts(bench, SIZES, _size, bench.rounds(5, 2), seconds)
+
+
+def _against_torch(bench, ours, rounds, seconds):
+    """Each PyTorch goes through all sizes in one start, since that costs it seconds."""
+    pythons = {}
+    if bench.peers.torch_python:
+        pythons["newest PyTorch's Gloo"] = bench.peers.torch_python
+    if bench.peers.debian_torch:
+        pythons["Debian's PyTorch's Gloo"] = "/usr/bin/python3"
+    figures = []
+    for name, python in pythons.items():
+        say(f"collectives: {name}")
+        took = {size: [] for size in SIZES}
+        for _ in range(rounds):
+            argv = [bench.distrun, "--standalone", "--nproc-per-node", 2, "--no-python", python, TORCH_REDUCE, seconds, *SIZES]
+            done = subprocess.run([str(word) for word in argv], capture_output=True, text=True, timeout=180)
+            lines = [line.split() for line in done.stdout.splitlines() if len(line.split()) == 4]
+            if done.returncode != 0 or len(lines) != len(SIZES):
+                raise RuntimeError(f"torch_reduce.py: {done.stderr[-2000:]}")
+            for size, words in zip(SIZES, lines, strict=True):
+                took[size].append(float(words[0]))
+        bench.keep(f"collectives us, 2 ranks, {name}", took)
+        for size in SIZES:
+            theirs = median(took[size])
+            figures.append(
+                Figure(f"all_reduce 2 ranks {_size(size)}, free", ours[size], "us", name, theirs, theirs / ours[size],
+                       note=f"{min(took[size]):.0f} to {max(took[size]):.0f}"))  # fmt: skip
     return figures
 
 
