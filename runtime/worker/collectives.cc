@@ -4,6 +4,7 @@
 #include "runtime/worker/reduction.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
 #include <utility>
@@ -11,10 +12,15 @@
 namespace distrun {
 namespace {
 
-// How long a call may be slow to start before rank 0 tells whom it waits for.
+// How long a wait may last before others are told of it, if they ask; then more and more seldom.
 constexpr auto kSlow = std::chrono::milliseconds(100);
+TimePoint tell_next(TimePoint since) {
+  using std::chrono::milliseconds;
+  const TimePoint now = Clock::now();
+  return now + std::clamp<Duration>((now - since) / 4, milliseconds(50), milliseconds(1000));
+}
 
-// How long rank 0 then looks at one that is absent before it looks at the next.
+// How long rank 0 looks at one that is absent before it looks at the next.
 constexpr auto kLook = std::chrono::milliseconds(20);
 
 struct Verdict {
@@ -158,16 +164,15 @@ bool Collectives::lead(const Call& call, TimePoint deadline) {
   verdict.small = small ? 1 : 0;
   const std::size_t room = verdicts_.size() / static_cast<std::size_t>(size_);
   if (small) combine_small(call, notices);
-  std::vector<std::unique_ptr<Transfer>> sends;
+  std::vector<Pending> sends;
   for (int peer = 1; peer < size_; ++peer) {
     const Notice& notice = notices[static_cast<std::size_t>(peer)];
     verdict.bytes = small ? notice.total_out(size_) * width : 0;
     std::byte* const at = verdicts_.data() + room * static_cast<std::size_t>(peer);
     std::memcpy(at, &verdict, sizeof verdict);
-    sends.push_back(transport_.send(peer, {at, sizeof verdict + verdict.bytes}));
+    sends.push_back({peer, transport_.send(peer, {at, sizeof verdict + verdict.bytes})});
   }
-  for (int peer = 1; peer < size_; ++peer)
-    if (!sends[static_cast<std::size_t>(peer - 1)]->wait(deadline)) throw PeersLate({peer});
+  complete(call, sends, deadline);
   if (small) take_small_result(call, std::span(verdicts_).first(room).subspan(sizeof verdict));
   return small || call.op == OpType::barrier;
 }
@@ -193,14 +198,16 @@ std::vector<Notice> Collectives::collect(const Call& call, TimePoint deadline) {
     }
     return absent;
   };
-  const TimePoint slow = Clock::now() + kSlow;
-  auto absent = absent_at(std::min(slow, deadline));
-  if (!absent.empty() && slow < deadline) waiting_(call, absent);
+  const TimePoint start = Clock::now();
+  TimePoint tell = start + kSlow;
+  auto absent = absent_at(std::min(tell, deadline));
   // A look at each in turn: one that dies is not to go unnoticed behind one that is only late.
   while (!absent.empty() && Clock::now() < deadline) {
-    const std::size_t before = absent.size();
+    if (Clock::now() >= tell) {
+      waiting_(call, absent);
+      tell = tell_next(start);
+    }
     absent = absent_at(std::min(Clock::now() + kLook, deadline));
-    if (!absent.empty() && absent.size() != before) waiting_(call, absent);
   }
   if (!absent.empty()) throw PeersLate(std::move(absent));
   for (int peer = 1; peer < size_; ++peer) {
@@ -238,9 +245,9 @@ bool Collectives::follow(const Call& call, TimePoint deadline) {
   notice.has_data = bytes_of(call, notice.total_in(size_)) <= small_;
   const auto data = notice.has_data ? small_input(call, notice) : std::span<const std::byte>();
   notice.write(message_, data);
-  const auto answer = transport_.receive(0, verdicts_);
-  const auto question = transport_.send(0, message_);
-  if (!answer->wait(deadline) || !question->wait(deadline)) throw PeersLate({0});
+  std::array<Pending, 2> round_trip{Pending{0, transport_.receive(0, verdicts_)},
+                                    Pending{0, transport_.send(0, message_)}};
+  complete(call, round_trip, deadline);
 
   Verdict verdict;
   std::memcpy(&verdict, verdicts_.data(), sizeof verdict);
@@ -363,22 +370,45 @@ void Collectives::take_small_result(const Call& call, std::span<const std::byte>
 
 // ---- larger data -------------------------------------------------------------------------------
 
-void Collectives::send(int peer, std::span<const std::byte> message, TimePoint deadline) {
-  if (!transport_.send(peer, message)->wait(deadline)) throw PeersLate({peer});
+// Waits for all of them; whoever asks meanwhile is told whom for.
+void Collectives::complete(const Call& call, std::span<Pending> pending, TimePoint deadline) {
+  const TimePoint start = Clock::now();
+  TimePoint tell = start + kSlow;
+  for (;;) {
+    std::vector<int> absent;
+    for (Pending& each : pending) {
+      if (!each.transfer) continue;
+      if (each.transfer->wait(std::min(tell, deadline)))
+        each.transfer.reset();
+      else if (std::find(absent.begin(), absent.end(), each.peer) == absent.end())
+        absent.push_back(each.peer);
+    }
+    if (absent.empty()) return;
+    if (Clock::now() >= deadline) throw PeersLate(std::move(absent), true);
+    waiting_(call, absent);
+    tell = tell_next(start);
+  }
 }
 
-void Collectives::receive(int peer, std::span<std::byte> room, TimePoint deadline) {
-  if (!transport_.receive(peer, room)->wait(deadline)) throw PeersLate({peer});
+void Collectives::send(const Call& call, int peer, std::span<const std::byte> message,
+                       TimePoint deadline) {
+  std::array<Pending, 1> sent{Pending{peer, transport_.send(peer, message)}};
+  complete(call, sent, deadline);
+}
+
+void Collectives::receive(const Call& call, int peer, std::span<std::byte> room,
+                          TimePoint deadline) {
+  std::array<Pending, 1> received{Pending{peer, transport_.receive(peer, room)}};
+  complete(call, received, deadline);
 }
 
 // One step of a ring.  Both sides know the sizes, so nothing is sent for an empty piece.
-void Collectives::exchange(std::span<const std::byte> to_right, std::span<std::byte> from_left,
-                           TimePoint deadline) {
-  std::unique_ptr<Transfer> incoming, outgoing;
-  if (!from_left.empty()) incoming = transport_.receive(left(), from_left);
-  if (!to_right.empty()) outgoing = transport_.send(right(), to_right);
-  if (incoming && !incoming->wait(deadline)) throw PeersLate({left()});
-  if (outgoing && !outgoing->wait(deadline)) throw PeersLate({right()});
+void Collectives::exchange(const Call& call, std::span<const std::byte> to_right,
+                           std::span<std::byte> from_left, TimePoint deadline) {
+  std::array<Pending, 2> both;
+  if (!from_left.empty()) both[0] = {left(), transport_.receive(left(), from_left)};
+  if (!to_right.empty()) both[1] = {right(), transport_.send(right(), to_right)};
+  complete(call, both, deadline);
 }
 
 // Nearly equal pieces of the data of one rank, one for each rank.
@@ -401,14 +431,13 @@ void Collectives::broadcast_tree(const Call& call, TimePoint deadline) {
   const auto at = [&](int other) { return wrap(other + call.root); };
   const auto top = static_cast<int>(std::bit_floor(static_cast<unsigned>(size_ - 1)));
   const int own = place == 0 ? 2 * top : place & -place;  // the lowest bit of the place
-  if (place != 0) receive(at(place - own), {call.out, bytes}, deadline);
-  std::vector<std::pair<int, std::unique_ptr<Transfer>>> sends;
+  if (place != 0) receive(call, at(place - own), {call.out, bytes}, deadline);
+  std::vector<Pending> sends;
   for (int bit = own / 2; bit > 0; bit /= 2) {
     if (place + bit >= size_) continue;
-    sends.emplace_back(at(place + bit), transport_.send(at(place + bit), {call.out, bytes}));
+    sends.push_back({at(place + bit), transport_.send(at(place + bit), {call.out, bytes})});
   }
-  for (auto& [peer, transfer] : sends)
-    if (!transfer->wait(deadline)) throw PeersLate({peer});
+  complete(call, sends, deadline);
 }
 
 // Afterwards piece rank_ of `data` holds the result, the others what came by.
@@ -422,7 +451,7 @@ void Collectives::reduce_scatter_ring(const Call& call, const Pieces& pieces, st
   for (int step = 0; step < size_ - 1; ++step) {
     const Piece out = piece(rank_ - step - 1);
     const Piece in = piece(rank_ - step - 2);
-    exchange({data + out.offset, out.bytes}, {scratch_.data(), in.bytes}, deadline);
+    exchange(call, {data + out.offset, out.bytes}, {scratch_.data(), in.bytes}, deadline);
     combine(call.dtype, call.reduce, data + in.offset, scratch_.data(), in.bytes / width);
   }
   const Piece mine = piece(rank_);
@@ -438,7 +467,7 @@ void Collectives::all_reduce_ring(const Call& call, TimePoint deadline) {
   for (int step = 0; step < size_ - 1; ++step) {
     const Piece out = piece(rank_ - step);
     const Piece in = piece(rank_ - step - 1);
-    exchange({data + out.offset, out.bytes}, {data + in.offset, in.bytes}, deadline);
+    exchange(call, {data + out.offset, out.bytes}, {data + in.offset, in.bytes}, deadline);
   }
 }
 
@@ -453,19 +482,16 @@ void Collectives::reduce_ring(const Call& call, TimePoint deadline) {
   reduce_scatter_ring(call, pieces, data, deadline);
   const Piece mine = pieces[static_cast<std::size_t>(rank_)];
   if (rank_ != call.root) {
-    if (mine.bytes > 0) send(call.root, {data + mine.offset, mine.bytes}, deadline);
+    if (mine.bytes > 0) send(call, call.root, {data + mine.offset, mine.bytes}, deadline);
     return;
   }
-  std::vector<std::unique_ptr<Transfer>> receives(pieces.size());
+  std::vector<Pending> receives;
   for (int peer = 0; peer < size_; ++peer) {
-    const auto i = static_cast<std::size_t>(peer);
-    if (peer != rank_ && pieces[i].bytes > 0)
-      receives[i] = transport_.receive(peer, {data + pieces[i].offset, pieces[i].bytes});
+    const Piece& its = pieces[static_cast<std::size_t>(peer)];
+    if (peer != rank_ && its.bytes > 0)
+      receives.push_back({peer, transport_.receive(peer, {data + its.offset, its.bytes})});
   }
-  for (int peer = 0; peer < size_; ++peer) {
-    auto& receive = receives[static_cast<std::size_t>(peer)];
-    if (receive && !receive->wait(deadline)) throw PeersLate({peer});
-  }
+  complete(call, receives, deadline);
 }
 
 void Collectives::reduce_scatter(const Call& call, TimePoint deadline) {
@@ -491,47 +517,39 @@ void Collectives::all_gather_ring(const Call& call, TimePoint deadline) {
   };
   copy_bytes(block(rank_).data(), call.in, bytes_of(call, call.count));
   for (int step = 0; step < size_ - 1; ++step)
-    exchange(block(rank_ - step), block(rank_ - step - 1), deadline);
+    exchange(call, block(rank_ - step), block(rank_ - step - 1), deadline);
 }
 
 void Collectives::gather(const Call& call, TimePoint deadline) {
   const std::size_t bytes = bytes_of(call, call.count);
   if (rank_ != call.root) {
-    if (bytes > 0) send(call.root, {call.in, bytes}, deadline);
+    if (bytes > 0) send(call, call.root, {call.in, bytes}, deadline);
     return;
   }
   // First of all: its memory may be another rank's part of the outputs.
   copy_bytes(call.outs[static_cast<std::size_t>(rank_)].data, call.in, bytes);
-  std::vector<std::unique_ptr<Transfer>> receives(call.outs.size());
+  std::vector<Pending> receives;
   for (int peer = 0; peer < size_; ++peer) {
     const Part& part = call.outs[static_cast<std::size_t>(peer)];
     if (peer != rank_ && part.count > 0)
-      receives[static_cast<std::size_t>(peer)] =
-          transport_.receive(peer, {part.data, bytes_of(call, part.count)});
+      receives.push_back({peer, transport_.receive(peer, {part.data, bytes_of(call, part.count)})});
   }
-  for (int peer = 0; peer < size_; ++peer) {
-    auto& receive = receives[static_cast<std::size_t>(peer)];
-    if (receive && !receive->wait(deadline)) throw PeersLate({peer});
-  }
+  complete(call, receives, deadline);
 }
 
 void Collectives::scatter(const Call& call, TimePoint deadline) {
   const std::size_t bytes = bytes_of(call, call.count);
   if (rank_ != call.root) {
-    if (bytes > 0) receive(call.root, {call.out, bytes}, deadline);
+    if (bytes > 0) receive(call, call.root, {call.out, bytes}, deadline);
     return;
   }
-  std::vector<std::unique_ptr<Transfer>> sends(call.ins.size());
+  std::vector<Pending> sends;
   for (int peer = 0; peer < size_; ++peer) {
     const ConstPart& part = call.ins[static_cast<std::size_t>(peer)];
     if (peer != rank_ && part.count > 0)
-      sends[static_cast<std::size_t>(peer)] =
-          transport_.send(peer, {part.data, bytes_of(call, part.count)});
+      sends.push_back({peer, transport_.send(peer, {part.data, bytes_of(call, part.count)})});
   }
-  for (int peer = 0; peer < size_; ++peer) {
-    auto& send = sends[static_cast<std::size_t>(peer)];
-    if (send && !send->wait(deadline)) throw PeersLate({peer});
-  }
+  complete(call, sends, deadline);
   // Last of all: its memory may be another rank's part of the inputs.
   copy_bytes(call.out, call.ins[static_cast<std::size_t>(rank_)].data, bytes);
 }
@@ -550,24 +568,23 @@ void Collectives::all_to_all(const Call& call, TimePoint deadline) {
       part.data = std::exchange(at, at + bytes_of(call, part.count));
     }
   }
-  std::vector<std::pair<int, std::unique_ptr<Transfer>>> transfers;
+  std::vector<Pending> transfers;
   for (int step = 1; step < size_; ++step) {
     const int from = wrap(rank_ - step);
     const Part& part = call.outs[static_cast<std::size_t>(from)];
     if (part.count > 0)
-      transfers.emplace_back(from,
-                             transport_.receive(from, {part.data, bytes_of(call, part.count)}));
+      transfers.push_back(
+          {from, transport_.receive(from, {part.data, bytes_of(call, part.count)})});
   }
   for (int step = 1; step < size_; ++step) {
     const int to = wrap(rank_ + step);
     const ConstPart& part = ins[static_cast<std::size_t>(to)];
     if (part.count > 0)
-      transfers.emplace_back(to, transport_.send(to, {part.data, bytes_of(call, part.count)}));
+      transfers.push_back({to, transport_.send(to, {part.data, bytes_of(call, part.count)})});
   }
   const auto own = static_cast<std::size_t>(rank_);
   copy_bytes(call.outs[own].data, ins[own].data, bytes_of(call, ins[own].count));
-  for (auto& [peer, transfer] : transfers)
-    if (!transfer->wait(deadline)) throw PeersLate({peer});
+  complete(call, transfers, deadline);
 }
 
 }  // namespace distrun

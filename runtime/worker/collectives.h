@@ -30,8 +30,8 @@ void run_alone(const Call& call);
 
 class Collectives final : public CallRunner {
  public:
-  // Called on rank 0 with the ranks it still waits for, in a call that is slow to start: once, and
-  // again when they have become fewer.
+  // Called now and then, in a call that is slow, with the ranks that this one waits for.  May throw
+  // what run() may.
   using Waiting = std::function<void(const Call& call, const std::vector<int>& ranks)>;
 
   // `small`: bytes of one rank's data that go with the agreement, the same on all ranks; 0: what
@@ -40,6 +40,7 @@ class Collectives final : public CallRunner {
 
   void run(const Call& call, TimePoint deadline) override;
   void close() override { transport_.close(); }
+  const Waiting& waiting() const { return waiting_; }
   // The two halves of run().  True: it was small, and is done.
   bool agree(const Call& call, TimePoint deadline);
   // REQUIRES: all ranks have agreed on the call.
@@ -51,11 +52,16 @@ class Collectives final : public CallRunner {
     std::size_t bytes;
   };
   using Pieces = std::vector<Piece>;  // one for each rank
+  struct Pending {
+    int peer = 0;
+    std::unique_ptr<Transfer> transfer;  // null: none, or done
+  };
 
   bool lead(const Call& call, TimePoint deadline);    // the agreement, as rank 0
   bool follow(const Call& call, TimePoint deadline);  // as any other.  True: all is done
   std::vector<Notice> collect(const Call& call, TimePoint deadline);
   void disagree(const Difference& difference, TimePoint deadline);
+  void complete(const Call& call, std::span<Pending> pending, TimePoint deadline);
   void combine_small(const Call& call, std::span<const Notice> notices);
   std::span<const std::byte> small_input(const Call& call, const Notice& notice);
   void take_small_result(const Call& call, std::span<const std::byte> result);
@@ -75,10 +81,10 @@ class Collectives final : public CallRunner {
   int wrap(int index) const { return (index % size_ + size_) % size_; }
   int right() const { return wrap(rank_ + 1); }
   int left() const { return wrap(rank_ - 1); }
-  void send(int peer, std::span<const std::byte> message, TimePoint deadline);
-  void receive(int peer, std::span<std::byte> room, TimePoint deadline);
-  void exchange(std::span<const std::byte> to_right, std::span<std::byte> from_left,
-                TimePoint deadline);
+  void send(const Call& call, int peer, std::span<const std::byte> message, TimePoint deadline);
+  void receive(const Call& call, int peer, std::span<std::byte> room, TimePoint deadline);
+  void exchange(const Call& call, std::span<const std::byte> to_right,
+                std::span<std::byte> from_left, TimePoint deadline);
 
   Transport& transport_;
   const Waiting waiting_;

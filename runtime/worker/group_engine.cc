@@ -12,8 +12,11 @@ namespace {
 // Issued and not yet done; more have to wait until there is room.
 constexpr std::size_t kQueueMax = 1024;
 
-// How long a rank whose time is up waits for another's better reason.
-constexpr Timeout kLatePatience = std::chrono::milliseconds(200);
+// How long a rank whose time is up waits for the others to say whom they wait for: those that have
+// not waited long look often, the others once in a second.
+Timeout roll_patience(Timeout timeout) {
+  return std::chrono::milliseconds(300) + std::min<Timeout>(timeout / 2, std::chrono::seconds(2));
+}
 
 Lanes::Lane lane_of(const P2PCall& call) {
   return {static_cast<int>(call.op), {call.peer, call.tag}};
@@ -30,7 +33,10 @@ GroupEngine::GroupEngine(Identity identity, Links links, const std::vector<int>&
   board_.emplace(links_.store->clone(), identity_.rank, identity_.size);
   p2p_.emplace(*links_.transport, [this] { return board_->reported(Timeout(0)).has_value(); });
   flat_.emplace(*links_.transport, [this](const Call& call, const std::vector<int>& ranks) {
-    board_->set_waiting(call.sequence, ranks);
+    // Connections that are closed tell it sooner; but not all that is closed is told.
+    if (board_->reported(Timeout(0)))
+      throw PeerLost(kAnySource, "the group has failed on another rank");
+    board_->answer_roll(call.sequence, ranks);
   });
   const auto& hosts = links_.host_of;
   const bool one_host =
@@ -249,16 +255,15 @@ std::exception_ptr GroupEngine::attempt(const Any& call, Timeout timeout, Step s
     return failed(to_string(call), std::move(failure), false);
   } catch (const PeersLate& late) {
     std::vector<int> ranks = late.peers;
-    if (identity_.rank != 0 && ranks == std::vector<int>{0} && number_of(call))
-      if (auto blamed = board_->waiting(*number_of(call)); !blamed.empty())
-        ranks = std::move(blamed);
-    const bool first_hand = identity_.rank == 0 || ranks != std::vector<int>{0};
+    if (const auto number = number_of(call); number && late.may_wait)
+      if (const auto told = board_->call_roll(*number, ranks, roll_patience(timeout)))
+        return fall(*told);
     GroupFailure failure{ErrorKind::timeout, std::nullopt, late_text(ranks, timeout)};
     if (!ranks.empty()) failure.peer = ranks.front();
-    return failed(to_string(call), std::move(failure), first_hand);
+    return failed(to_string(call), std::move(failure), true);
   } catch (const CallsDiffer& differ) {
     // Every rank has the same verdict; the one that is to blame has a peer to name, too.
-    GroupFailure failure{ErrorKind::backend, differ.peer, differ.what()};
+    GroupFailure failure{ErrorKind::backend, differ.peer, differ.what(), identity_.rank};
     board_->report(failure);
     return fall(failure);
   } catch (const std::exception& error) {
@@ -313,8 +318,7 @@ std::exception_ptr GroupEngine::failed(const std::string& name, GroupFailure fai
                                        bool first_hand) {
   failure.text = name + ": " + failure.text;
   std::optional<GroupFailure> told;
-  if (!first_hand)
-    told = board_->reported(failure.kind == ErrorKind::timeout ? kLatePatience : Timeout(0));
+  if (!first_hand) told = board_->reported(Timeout(0));
   const GroupFailure counts = told ? *told : board_->report(failure);
   return fall(counts);
 }
@@ -323,8 +327,8 @@ std::exception_ptr GroupEngine::failed(const std::string& name, GroupFailure fai
 std::exception_ptr GroupEngine::fall(const GroupFailure& failure) {
   const std::string text = "process group \"" + identity_.name + "\", rank " +
                            std::to_string(identity_.rank) + ": " + failure.text;
-  // A rank that is itself to blame has no peer to name.
-  const auto peer = failure.peer == identity_.rank ? std::nullopt : failure.peer;
+  // A rank that is itself to blame has no peer to name, unless it is the one that it differs from.
+  const auto peer = failure.peer == identity_.rank ? failure.other : failure.peer;
   die(text, peer);
   close_links();  // after the report: who is cut off finds the reason in the store
   if (failure.kind == ErrorKind::timeout)
@@ -376,6 +380,9 @@ void GroupEngine::close(Timeout timeout) {
   if (!links_.transport) return;
   try {
     const std::string all = FailureBoard::kGoodbye;
+    // Of a store that hangs each call takes its time.
+    const Duration left = std::max(deadline - Clock::now(), Duration(0));
+    links_.store->set_timeout(std::chrono::ceil<Timeout>(left));
     if (links_.store->add("goodbye", 1) == identity_.size) links_.store->set(all, "1");
     links_.store->wait({all},
                        std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0))));

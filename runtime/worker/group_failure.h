@@ -5,6 +5,8 @@
 #include <distrun/error.h>
 #include <distrun/store.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,13 +18,15 @@ struct GroupFailure {
   ErrorKind kind = ErrorKind::backend;  // timeout, or backend
   std::optional<int> peer;              // the rank to blame
   std::string text;
+  std::optional<int> other = std::nullopt;  // of two that differ: the one that `peer` differs from
 
   std::string encode() const;
   static GroupFailure decode(const std::string& bytes);
 };
 
 // The group's corner of the store.  Every call is short, and none throws: the store may be what
-// failed.  May be used beside a waiting call of the group's own store, since it is a clone.
+// failed; from then on it is not asked again.  May be used beside a waiting call of the group's own
+// store, since it is a clone.
 class FailureBoard {
  public:
   FailureBoard(std::shared_ptr<Store> store, int rank, int size);
@@ -35,9 +39,13 @@ class FailureBoard {
   // Waits a moment for another rank's report.
   std::optional<GroupFailure> reported(Timeout patience);
 
-  // Rank 0 tells whom it waits for in the call with this number; the others may ask.
-  void set_waiting(std::uint64_t sequence, const std::vector<int>& ranks);
-  std::vector<int> waiting(std::uint64_t sequence);
+  // A rank whose time is up waits for others, which may wait for others still: it calls the roll of
+  // the call with this number, and whoever waits in it answers for whom.  Returns what another rank
+  // has reported meanwhile; else `ranks`, for which this one waits, become those at the end of the
+  // chain: they are waited for, and have not answered.
+  std::optional<GroupFailure> call_roll(std::uint64_t sequence, std::vector<int>& ranks,
+                                        Timeout patience);
+  void answer_roll(std::uint64_t sequence, const std::vector<int>& waits_for);
 
   // Set once every rank has said goodbye ("1"), or the group has failed ("0").
   static constexpr const char* kGoodbye = "goodbye/all";
@@ -46,9 +54,13 @@ class FailureBoard {
   static std::string member_key(int rank) { return "member/" + std::to_string(rank); }
 
  private:
+  void answer(std::uint64_t sequence, const std::vector<int>& waits_for);
+  std::optional<std::vector<int>> answer_of(std::uint64_t sequence, int rank);
+
   const std::shared_ptr<Store> store_;
   const int rank_;
   const int size_;
+  std::atomic<bool> broken_ = false;  // the store
 };
 
 }  // namespace distrun

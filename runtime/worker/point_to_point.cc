@@ -28,6 +28,7 @@ Channel heading(int tag) {
 Channel body(std::uint32_t number) {
   return std::uint64_t{1} << 61U | number;
 }
+constexpr Channel kWatch = std::uint64_t{1} << 60U;  // nothing is sent on it
 
 }  // namespace
 
@@ -70,7 +71,39 @@ void PointToPoint::send(const P2PCall& call, TimePoint deadline) {
       call.peer, std::span(message).first(sizeof header + (small ? bytes : 0)), heading(call.tag));
   std::unique_ptr<Transfer> second;
   if (!small) second = transport_.send(call.peer, {call.in, bytes}, body(header.number));
-  if (!first->wait(deadline) || (second && !second->wait(deadline))) throw PeersLate({call.peer});
+  if (!wait(*first, call.peer, deadline) || (second && !wait(*second, call.peer, deadline)))
+    throw PeersLate({call.peer});
+}
+
+bool PointToPoint::wait(Transfer& transfer, int peer, TimePoint deadline) {
+  try {
+    while (failed_ && Clock::now() + kLook < deadline) {
+      if (transfer.wait(Clock::now() + kLook)) return true;
+      if (failed_()) throw PeerLost(kAnySource, "the group has failed on another rank");
+      // Of anybody, no connection's end says that nobody will come.
+      if (peer == kAnySource) look_for_lost();
+    }
+    return transfer.wait(deadline);
+  } catch (const PeerLost& lost) {
+    if (lost.peer == kAnySource && peer == kAnySource) look_for_lost();  // who it was
+    throw;
+  }
+}
+
+// Throws PeerLost of a rank whose connection is gone.
+void PointToPoint::look_for_lost() {
+  const std::lock_guard lock(watch_mutex_);
+  watch_room_.resize(static_cast<std::size_t>(transport_.size()));
+  watched_.resize(watch_room_.size());
+  for (std::size_t peer = 0; peer < watched_.size(); ++peer) {
+    if (static_cast<int>(peer) == transport_.rank()) continue;
+    // With whom there is no connection yet, it knows from elsewhere.
+    if (!transport_.connected(static_cast<int>(peer))) continue;
+    if (!watched_[peer])
+      watched_[peer] = transport_.receive(static_cast<int>(peer),
+                                          std::span(watch_room_).subspan(peer, 1), kWatch);
+    watched_[peer]->wait(Clock::now());
+  }
 }
 
 void PointToPoint::receive(P2PCall& call, TimePoint deadline) {
@@ -79,12 +112,7 @@ void PointToPoint::receive(P2PCall& call, TimePoint deadline) {
   const auto first = call.peer == kAnySource
                          ? transport_.receive_any(message, heading(call.tag))
                          : transport_.receive(call.peer, message, heading(call.tag));
-  // Of anybody, no connection's end says that nobody will come.
-  while (call.peer == kAnySource && failed_ && Clock::now() + kLook < deadline) {
-    if (first->wait(Clock::now() + kLook)) break;
-    if (failed_()) throw PeerLost(kAnySource, "the group has failed on another rank");
-  }
-  if (!first->wait(deadline))
+  if (!wait(*first, call.peer, deadline))
     throw PeersLate(call.peer == kAnySource ? std::vector<int>() : std::vector<int>{call.peer});
   const std::string called = to_string(call);
   call.peer = first->peer();
@@ -107,8 +135,8 @@ void PointToPoint::receive(P2PCall& call, TimePoint deadline) {
     if (bytes > 0) std::memcpy(call.out, message.data() + sizeof header, bytes);
     return;
   }
-  if (!transport_.receive(call.peer, {call.out, bytes}, body(header.number))->wait(deadline))
-    throw PeersLate({call.peer});
+  const auto second = transport_.receive(call.peer, {call.out, bytes}, body(header.number));
+  if (!wait(*second, call.peer, deadline)) throw PeersLate({call.peer});
 }
 
 }  // namespace distrun

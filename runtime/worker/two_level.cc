@@ -43,7 +43,7 @@ void as_whole(const std::vector<int>& ranks, Step step) {
     if (lost.peer < 0) throw;
     throw PeerLost(ranks[static_cast<std::size_t>(lost.peer)], lost.what());
   } catch (const PeersLate& late) {
-    throw PeersLate(named(late.peers, ranks));
+    throw PeersLate(named(late.peers, ranks), true);  // perhaps for another part
   }
 }
 
@@ -85,7 +85,10 @@ TwoLevel::TwoLevel(Collectives& flat, Transport& transport, const std::vector<in
   }
   if (!leads() || leaders_.size() == 1) return;
   between_ = std::make_unique<SubTransport>(transport, leaders_, kBetweenHosts);
-  hosts_ = std::make_unique<Collectives>(*between_, [](const Call&, const std::vector<int>&) {});
+  hosts_ = std::make_unique<Collectives>(*between_,
+                                         [this](const Call& call, const std::vector<int>& part) {
+                                           flat_.waiting()(call, named(part, leaders_));
+                                         });
 }
 
 void TwoLevel::close() {

@@ -41,7 +41,7 @@ P2PCall receive_of(std::vector<float>& data, int from, int tag = 0) {
 }
 
 struct Three {
-  Post post;
+  Post post{true};  // ranks of one thread: each sends before the next one receives
   PostTransport zero{post, 0, 3}, one{post, 1, 3}, two{post, 2, 3};
   PointToPoint at_zero{zero}, at_one{one}, at_two{two};
 };

@@ -1,17 +1,15 @@
 // Ranks as processes, which can die as processes do; and joining through the environment.
+#include "tests/runtime/worker/process_ranks.h"
+#include "tests/runtime/worker/ranks.h"
 #include "tests/runtime/worker/store_server_thread.h"
-#include "tests/support/run_program.h"
-#include <distrun/process_group.h>
 #include <distrun/worker.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <csignal>
-#include <fstream>
-#include <functional>
-#include <sstream>
-#include <sys/wait.h>
+#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 
@@ -21,48 +19,8 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-// A rank in a process of its own.  What `body` returns, or the error that ends it, is its report.
-class Rank {
- public:
-  Rank(const test::TempFolder& dir, int rank, const std::function<std::string()>& body)
-      : report_(dir / ("report" + std::to_string(rank))) {
-    pid_ = ::fork();
-    if (pid_ != 0) return;
-    std::string text;
-    try {
-      text = body();
-    } catch (const DistError& error) {
-      text = "peer " + std::to_string(error.peer_rank().value_or(-1)) + ": " + error.what();
-    }
-    std::ofstream(report_) << text;
-    ::_exit(0);
-  }
-  pid_t pid() const { return pid_; }
-  // Its wait status, once it has ended.
-  int join() {
-    int status = 0;
-    ::waitpid(pid_, &status, 0);
-    return status;
-  }
-  std::string report() const {
-    std::ostringstream out;
-    out << std::ifstream(report_).rdbuf();
-    return out.str();
-  }
-
- private:
-  std::string report_;
-  pid_t pid_;
-};
-
-std::shared_ptr<ProcessGroup> join_by_file(const test::TempFolder& dir, int rank, int size,
-                                           Timeout timeout = 20s) {
-  return init_process_group("gloo", {.timeout = timeout,
-                                     .store = std::make_shared<FileStore>(dir / "store"),
-                                     .rank = rank,
-                                     .world_size = size,
-                                     .name = "g"});
-}
+using test::join_by_file;
+using test::Rank;
 
 void kill_one_and_expect_its_name(std::size_t count, int victim) {
   constexpr int kSize = 4;
@@ -196,6 +154,78 @@ TEST(ProcessGroupFault, JoinsAsTheLauncherSaysThroughItsStore) {
     rank.join();
     EXPECT_EQ(rank.report(), "12.000000");
   }
+}
+
+// A store server in a process of its own, which can hang.
+class StoreProcess {
+ public:
+  StoreProcess() {
+    int ends[2];
+    if (::pipe(ends) != 0) throw std::runtime_error("pipe");
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const testing::StoreServerThread server;
+      const std::uint16_t port = server.port();
+      if (::write(ends[1], &port, sizeof port) == sizeof port) ::pause();
+      ::_exit(1);
+    }
+    if (::read(ends[0], &port_, sizeof port_) != sizeof port_) throw std::runtime_error("no port");
+    ::close(ends[0]);
+    ::close(ends[1]);
+  }
+  ~StoreProcess() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  StoreProcess(const StoreProcess&) = delete;
+  StoreProcess& operator=(const StoreProcess&) = delete;
+  void hang() const { ::kill(pid_, SIGSTOP); }
+  std::shared_ptr<Store> connect() const {
+    return std::make_shared<TCPStore>(
+        TCPStoreOptions{.host = "127.0.0.1", .port = port_, .timeout = 600s});
+  }
+
+ private:
+  pid_t pid_ = -1;
+  std::uint16_t port_ = 0;
+};
+
+// How long it takes rank 0 of two to do `last` when the store hangs, if rank 1 does `other`.
+std::chrono::steady_clock::duration time_with_hanging_store(const test::Body& last,
+                                                            const test::Body& other) {
+  const StoreProcess server;
+  std::chrono::steady_clock::duration took{};
+  std::atomic<int> there = 0;
+  test::as_ranks_on(
+      server.connect(), 2,
+      [&](ProcessGroup& group) {
+        group.barrier();
+        if (group.rank() == 0) server.hang();
+        ++there;
+        while (there < 2) std::this_thread::yield();
+        const auto start = std::chrono::steady_clock::now();
+        group.rank() == 0 ? last(group) : other(group);
+        if (group.rank() == 0) took = std::chrono::steady_clock::now() - start;
+      },
+      600s);
+  return took;
+}
+
+// A store's answer is waited for at least ten seconds, once.
+TEST(ProcessGroupFault, ClosingOverAStoreThatHangsEnds) {
+  const auto close = [](ProcessGroup& group) { EXPECT_THROW(group.close(500ms), DistError); };
+  EXPECT_LT(time_with_hanging_store(close, close), 25s);
+}
+
+TEST(ProcessGroupFault, ARankThatFailsOverAStoreThatHangsTellsTheOthersByClosing) {
+  const auto fails = [](ProcessGroup& group) {
+    EXPECT_THROW(group.barrier({.timeout = 300ms}), DistTimeoutError);
+  };
+  const auto waits = [](ProcessGroup& group) {
+    std::vector<float> data(1);
+    EXPECT_THROW(group.recv(data, 0), DistBackendError);
+  };
+  EXPECT_LT(time_with_hanging_store(fails, waits), 25s);
 }
 
 TEST(ProcessGroupFault, WithoutALaunchersStoreThatIsSaid) {

@@ -17,9 +17,9 @@ namespace distrun::test {
 using Body = std::function<void(ProcessGroup& group)>;
 
 // Runs `body` as every rank of a group of its own; returns what each threw ("" if nothing).
-inline std::vector<std::string> as_ranks(int size, const Body& body,
-                                         Timeout timeout = std::chrono::seconds(30)) {
-  const auto store = std::make_shared<HashStore>();
+inline std::vector<std::string> as_ranks_on(const std::shared_ptr<Store>& store, int size,
+                                            const Body& body,
+                                            Timeout timeout = std::chrono::seconds(30)) {
   std::vector<std::string> thrown(static_cast<std::size_t>(size));
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < size; ++rank)
@@ -35,6 +35,11 @@ inline std::vector<std::string> as_ranks(int size, const Body& body,
     });
   for (auto& rank : ranks) rank.join();
   return thrown;
+}
+
+inline std::vector<std::string> as_ranks(int size, const Body& body,
+                                         Timeout timeout = std::chrono::seconds(30)) {
+  return as_ranks_on(std::make_shared<HashStore>(), size, body, timeout);
 }
 
 inline void expect_nothing_thrown(const std::vector<std::string>& thrown) {

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <complex>
 #include <cstring>
@@ -83,6 +84,7 @@ inline void put(DType dtype, std::byte* at, Number value) {
   });
 }
 
+// In `index` they repeat after four.
 inline Number value_of(DType dtype, int rank, std::size_t index) {
   const auto n = static_cast<double>((index * 5 + static_cast<std::size_t>(rank) * 3) % 4);
   if (dtype == DType::boolean) return n < 1 ? 0 : 1;
@@ -90,11 +92,25 @@ inline Number value_of(DType dtype, int rank, std::size_t index) {
   return n + 1;
 }
 
-inline constexpr double kFactor = 2;  // of premul_sum, exact in every type
+// `count` numbers that repeat after four, of `number_of` the first ones.
+template <class F>
+void put_all(DType dtype, std::byte* at, std::size_t count, F number_of) {
+  const std::size_t width = size_of(dtype);
+  std::size_t done = std::min<std::size_t>(count, 4);
+  for (std::size_t i = 0; i < done; ++i) put(dtype, at + i * width, number_of(i));
+  for (; done < count; done *= 2)
+    std::memcpy(at + done * width, at, std::min(done, count - done) * width);
+}
 
+// Of premul_sum: each rank's own, and exact in every type.
+inline double factor_of(std::size_t rank) {
+  return static_cast<double>(rank % 3 + 1);
+}
+
+// `values` in the order of ranks.
 inline Number reduced(DType dtype, ReduceOp op, const std::vector<Number>& values) {
   Number result = values.front();
-  if (op == ReduceOp::premul_sum) result *= kFactor;
+  if (op == ReduceOp::premul_sum) result *= factor_of(0);
   const auto bits = [](Number n) { return static_cast<unsigned>(n.real()); };
   for (std::size_t i = 1; i < values.size(); ++i) {
     const Number more = values[i];
@@ -104,7 +120,7 @@ inline Number reduced(DType dtype, ReduceOp op, const std::vector<Number>& value
         result += more;
         break;
       case ReduceOp::premul_sum:
-        result += more * kFactor;
+        result += more * factor_of(i);
         break;
       case ReduceOp::product:
         result *= more;
@@ -177,19 +193,19 @@ inline void set_up(Side& side, const Trial& trial, int rank) {
   call.op = trial.op;
   call.dtype = trial.dtype;
   call.reduce = reduces(trial.op) ? trial.reduce : ReduceOp::sum;
-  call.factor = kFactor;
+  call.factor = factor_of(me);
   call.root = trial.root;
 
   const auto fill = [&](std::vector<std::byte>& memory, std::size_t elements, int of) {
     memory.assign(elements * width + 1, std::byte{0x5A});  // one more: never null
-    for (std::size_t i = 0; i < elements; ++i)
-      put(trial.dtype, memory.data() + i * width, value_of(trial.dtype, of, i));
+    put_all(trial.dtype, memory.data(), elements,
+            [&](std::size_t i) { return value_of(trial.dtype, of, i); });
   };
   const auto blank = [&](std::size_t elements) {
     side.out.assign(elements * width + 1, std::byte{0x5A});
   };
-  const auto expect = [&](std::size_t index, Number number) {
-    put(trial.dtype, side.expected.data() + index * width, number);
+  const auto expect = [&](std::size_t from, std::size_t elements, auto number_of) {
+    put_all(trial.dtype, side.expected.data() + from * width, elements, number_of);
   };
   const auto all_of = [&](std::size_t index) {
     std::vector<Number> values;
@@ -215,8 +231,9 @@ inline void set_up(Side& side, const Trial& trial, int rank) {
       call.count = trial.count;
       call.in = call.out = side.out.data();
       if (trial.op == OpType::reduce && !at_root) return;
-      for (std::size_t i = 0; i < trial.count; ++i)
-        expect(i, trial.op == OpType::broadcast ? value_of(trial.dtype, trial.root, i) : all_of(i));
+      expect(0, trial.count, [&](std::size_t i) {
+        return trial.op == OpType::broadcast ? value_of(trial.dtype, trial.root, i) : all_of(i);
+      });
       return;
     case OpType::all_gather:
     case OpType::gather:
@@ -228,8 +245,8 @@ inline void set_up(Side& side, const Trial& trial, int rank) {
       if (trial.op == OpType::gather && !at_root) return;
       set_outs(true);
       for (std::size_t from = 0; from < p; ++from)
-        for (std::size_t i = 0; i < part(from); ++i)
-          expect(part_at(from) + i, value_of(trial.dtype, static_cast<int>(from), i));
+        expect(part_at(from), part(from),
+               [&](std::size_t i) { return value_of(trial.dtype, static_cast<int>(from), i); });
       return;
     case OpType::scatter:
     case OpType::reduce_scatter:
@@ -239,9 +256,10 @@ inline void set_up(Side& side, const Trial& trial, int rank) {
       side.expected = side.out;
       call.out = side.out.data();
       if (trial.op == OpType::reduce_scatter || at_root) set_ins();
-      for (std::size_t i = 0; i < call.count; ++i)
-        expect(i, trial.op == OpType::scatter ? value_of(trial.dtype, trial.root, part_at(me) + i)
-                                              : all_of(part_at(me) + i));
+      expect(0, call.count, [&](std::size_t i) {
+        return trial.op == OpType::scatter ? value_of(trial.dtype, trial.root, part_at(me) + i)
+                                           : all_of(part_at(me) + i);
+      });
       return;
     case OpType::all_to_all:
       fill(side.in, whole, rank);
@@ -250,9 +268,9 @@ inline void set_up(Side& side, const Trial& trial, int rank) {
       set_ins();
       set_outs(false);
       for (std::size_t from = 0; from < p; ++from)
-        for (std::size_t i = 0; i < part(me); ++i)
-          expect(from * part(me) + i,
-                 value_of(trial.dtype, static_cast<int>(from), part_at(me) + i));
+        expect(from * part(me), part(me), [&](std::size_t i) {
+          return value_of(trial.dtype, static_cast<int>(from), part_at(me) + i);
+        });
       return;
     case OpType::barrier:
     case OpType::send:
