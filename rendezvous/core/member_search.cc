@@ -50,8 +50,13 @@ void Member::check_deadlines() {
     }
   }
   std::vector<int> mute;
-  for (const auto& [dial, line] : lines_) {
-    if (dial != attached_ && line.answer_by && now_ >= *line.answer_by) mute.push_back(dial);
+  for (auto& [dial, line] : lines_) {
+    if (dial == attached_ || !line.answer_by || now_ < *line.answer_by) continue;
+    if (now_ - *line.answer_by > limits_.self.terms.beat) {  // as above: an answer may wait unread
+      line.answer_by = now_ + limits_.self.terms.beat;
+    } else {
+      mute.push_back(dial);
+    }
   }
   for (const int dial : mute) {
     note_answer(to_text(lines_.at(dial).contact) + ": took the connection and says nothing");

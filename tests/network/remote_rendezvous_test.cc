@@ -77,7 +77,7 @@ class RemoteRendezvousTest : public testing::Test {
     options_.terms.min_nodes = options_.terms.max_nodes = 2;
     options_.terms.command = "train.py";
     options_.terms.last_call = 0ms;
-    options_.terms.beat = 200ms;  // lost after 600 ms
+    options_.terms.beat = 500ms;  // lost after 1.5 s
     options_.start_timeout = 60s;
     options_.takeover_patience = 20s;
   }

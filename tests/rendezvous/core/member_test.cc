@@ -72,6 +72,21 @@ TEST_F(MemberTest, SaysThatSomethingTookTheConnectionAndSaidNothing) {
   EXPECT_THAT(no_round->why, HasSubstr("head:29400: took the connection and says nothing"));
 }
 
+// Who hangs up on an answer that is there already loses a place in a round that others count on.
+TEST_F(MemberTest, AfterAPauseOfItsOwnItFirstReadsTheAnswerThatMayWait) {
+  ask();
+  connected(1);
+  now += 60s;  // nothing runs meanwhile
+  EXPECT_THAT(tell(member::Tick{}), IsEmpty());
+  EXPECT_THAT(receive(1, welcome(kFirst)), Contains(HasSubstr("placed in")));
+  MemberFixture other(limits());
+  other.ask();
+  other.connected(1);
+  other.now += 60s;
+  EXPECT_THAT(other.tell(member::Tick{}), IsEmpty());
+  EXPECT_THAT(other.wait(1s), ElementsAre("hang up 1")) << "it does not wait for long";
+}
+
 TEST_F(MemberTest, EndsAtOnceIfTheCoordinatorDoesNotWantIt) {
   for (const RefusalCode code : {RefusalCode::version, RefusalCode::terms, RefusalCode::rank,
                                  RefusalCode::token, RefusalCode::limit}) {
