@@ -179,8 +179,8 @@ TEST(SlurmCommands, ACommandHasItsLimit) {
   const auto slow = run_command({"sleep", "60"}, 50ms);
   ASSERT_FALSE(slow);
   EXPECT_EQ(slow.error().code, Errc::timeout);
-  EXPECT_EQ(run_command({"/no/such"}, 1s).error().code, Errc::not_found);
-  EXPECT_EQ(run_command({"sh", "-c", "echo x; exit 3"}, 10s)->status, 3);
+  EXPECT_EQ(run_command({"/no/such"}, 30s).error().code, Errc::not_found);
+  EXPECT_EQ(run_command({"sh", "-c", "echo x; exit 3"}, 30s)->status, 3);
 }
 
 }  // namespace
