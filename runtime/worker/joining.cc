@@ -153,9 +153,6 @@ void connect(GroupEngine::Links& links, const GroupEngine::Identity& me,
   }
   links.transport = connect_gloo(*mesh, me.rank, me.size, address, deadline,
                                  [&] { throw_if_another_gave_up(*links.store, me); });
-  // A rank that left while others still connect would look to them like a broken network.
-  PrefixStore connected("connected", links.store);
-  meet(connected, *links.store, me, deadline);
 }
 #else
 void connect(GroupEngine::Links&, const GroupEngine::Identity& me, const std::string&, TimePoint) {
@@ -186,6 +183,10 @@ GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& 
     meet(*links.store, *links.store, me, deadline);
     connect_host(links, me, deadline);
     connect(links, me, place.local_address, deadline);
+    // A rank that left while others still connect would look to them like a broken network; and all
+    // hear of one that cannot.
+    PrefixStore connected("connected", links.store);
+    meet(connected, *links.store, me, deadline);
   } catch (const DistError& error) {
     tell_that_it_gave_up(*links.store, me, error);
     throw;

@@ -159,6 +159,24 @@ class RestartWorker(unittest.TestCase):
             self.assertEqual(names, ["died.0", "died.1", "main.0.0", "main.1.0", "main.2.0"])
 
 
+@unittest.skipUnless((TOOLS / "group_load").exists(), "built without Gloo")
+class GroupLoads(unittest.TestCase):
+    def test_one_process_has_its_group_when_the_gate_opens(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "gate").touch()
+            env = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GROUP_RANK": "0",
+                   "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}  # fmt: skip
+            done = call("group_load", folder, env=env)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            times = [int(word) for word in pathlib.Path(folder, "took.0").read_text().split()]
+            self.assertEqual((len(times), times), (4, sorted(times)))
+
+    def test_without_a_gate_or_a_launcher_they_fail(self):
+        self.assertEqual(call("group_load", "/nonexistent", env={"RANK": "0"}).returncode, 1)
+        self.assertEqual(call("group_load", "/tmp", env={}).returncode, 2)
+        self.assertEqual(call("hosts_load", "distrun", "/tmp", 0.1, 8, env={}).returncode, 1)
+
+
 class Command(unittest.TestCase):
     def test_a_wrong_call_is_refused_with_status_2(self):
         bench = HERE.parent.parent / "scripts" / "bench"

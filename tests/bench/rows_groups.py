@@ -24,7 +24,8 @@ def groups(bench):
     for count in COUNTS:
         commands = {"distrun": ([bench.tool("group_load")], bench.rounds(7, 3))}
         torch = [HERE / "torch_group.py"]
-        slow = bench.rounds(3, 1)
+        # 64 interpreters that import PyTorch take a minute or two.
+        slow = 1 if count > 16 else bench.rounds(3, 1)
         if bench.peers.debian_torch and _fits(count, DEBIAN_MIB):
             commands["Debian's PyTorch"] = (["/usr/bin/python3", *torch], slow)
         if bench.peers.torch_python and _fits(count, NEWEST_MIB):

@@ -2,6 +2,7 @@
 
 #include <distrun/error.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ifaddrs.h>
@@ -64,7 +65,9 @@ std::string describe(const std::map<std::string, Interface>& all) {
 
 std::string usable_interface(const std::string& names, const std::string& variable) {
   const auto all = interfaces();
-  const std::string there = "; there are: " + describe(all);
+  const auto refuse = [&](const std::string& why) -> DistArgumentError {
+    return DistArgumentError(variable + "=" + names + ": " + why + "; there are: " + describe(all));
+  };
   std::string first;
   std::string problems;
   for (std::size_t at = 0; at <= names.size();) {
@@ -72,15 +75,13 @@ std::string usable_interface(const std::string& names, const std::string& variab
     const std::string name = names.substr(at, comma - at);
     at = comma + 1;
     const auto found = all.find(name);
-    if (found == all.end())
-      throw DistArgumentError(variable + "=" + names + ": no network interface is called \"" +
-                              name + "\"" + there);
+    if (found == all.end()) throw refuse("no network interface is called \"" + name + "\"");
     const std::string problem = why_not(found->second);
     if (problem.empty() && first.empty()) first = name;
-    if (!problem.empty()) problems += (problems.empty() ? "" : ", ") + name + ": " + problem;
+    if (problem.empty()) continue;
+    problems.append(problems.empty() ? "" : ", ").append(name).append(": ").append(problem);
   }
-  if (first.empty())
-    throw DistArgumentError(variable + "=" + names + ": none can be used: " + problems + there);
+  if (first.empty()) throw refuse("none can be used: " + problems);
   return first;
 }
 

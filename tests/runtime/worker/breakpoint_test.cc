@@ -22,8 +22,8 @@ std::vector<Rank> ranks_at_breakpoint(const test::TempFolder& dir, int where, Ti
   std::vector<Rank> ranks;
   for (int rank = 0; rank < 3; ++rank)
     ranks.emplace_back(dir, rank, [&dir, rank, where, limit]() -> std::string {
-      // Of 3 s: less than what the debugger may take.
-      const auto group = test::join_by_file(dir, rank, 3, 3s);
+      // The group has 6 s for an operation: less than the debugger takes.
+      const auto group = test::join_by_file(dir, rank, 3, 6s);
       breakpoint(*group, where, {.timeout = limit});
       return "went on";
     });
@@ -48,7 +48,7 @@ TEST(Breakpoint, ARankStopsForADebuggerAndTheOthersWaitForIt) {
   EXPECT_EQ(WSTOPSIG(status), SIGTRAP);
   for (const auto& rank : ranks) EXPECT_EQ(rank.report(), "");
   // Longer than the group's timeout, which does not count meanwhile.
-  std::this_thread::sleep_for(3500ms);
+  std::this_thread::sleep_for(6500ms);
   for (const auto& rank : ranks) EXPECT_EQ(rank.report(), "");
   ASSERT_EQ(::ptrace(PTRACE_DETACH, stopped, nullptr, nullptr), 0);
   for (auto& rank : ranks) {
