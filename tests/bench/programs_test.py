@@ -44,6 +44,18 @@ class RecordOps(unittest.TestCase):
         self.assertEqual(call("record_ops", 1, "/nonexistent/ops.fr").returncode, 1)
 
 
+class GroupRecord(unittest.TestCase):
+    def test_it_prints_what_a_call_takes_with_and_without_and_leaves_no_file(self):
+        if not (TOOLS / "group_record").exists():
+            self.skipTest("group_record was not built: libgloo-dev")
+        with tempfile.TemporaryDirectory() as folder:
+            done = call("group_record", 1, folder + "/group.fr")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            names = [line.split()[0] for line in done.stdout.decode().splitlines()]
+            self.assertEqual(names, ["without", "with", "ratio"])
+            self.assertEqual(os.listdir(folder), [])
+
+
 class LineCheck(unittest.TestCase):
     def verdict(self, lines, prefix="[default%]:", streams=2, size=20_000):
         with tempfile.NamedTemporaryFile() as file:
