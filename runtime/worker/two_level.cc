@@ -76,18 +76,25 @@ TwoLevel::TwoLevel(Collectives& flat, Transport& transport, const std::vector<in
                    std::unique_ptr<CallRunner> host)
     : flat_(flat), size_(transport.size()), host_of_(host_of), host_(std::move(host)) {
   const int own = host_of_[static_cast<std::size_t>(transport.rank())];
+  std::vector<std::vector<int>> on_host;
   for (int rank = 0; rank < size_; ++rank) {
-    const int its = host_of_[static_cast<std::size_t>(rank)];
-    if (its == static_cast<int>(leaders_.size())) leaders_.push_back(rank);
-    if (its != own) continue;
-    if (rank == transport.rank()) local_rank_ = static_cast<int>(locals_.size());
-    locals_.push_back(rank);
+    const auto its = static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank)]);
+    if (its == on_host.size()) on_host.emplace_back();
+    on_host[its].push_back(rank);
   }
-  if (!leads() || leaders_.size() == 1) return;
-  between_ = std::make_unique<SubTransport>(transport, leaders_, kBetweenHosts);
+  locals_ = on_host[static_cast<std::size_t>(own)];
+  local_rank_ = static_cast<int>(std::find(locals_.begin(), locals_.end(), transport.rank()) -
+                                 locals_.begin());
+  shards_ = locals_.size() > 1 && std::all_of(on_host.begin(), on_host.end(), [&](const auto& one) {
+              return one.size() == locals_.size();
+            });
+  for (const auto& ranks : on_host)
+    peers_.push_back(shards_ ? ranks[static_cast<std::size_t>(local_rank_)] : ranks.front());
+  if (on_host.size() == 1 || (!shards_ && !leads())) return;
+  between_ = std::make_unique<SubTransport>(transport, peers_, kBetweenHosts);
   hosts_ = std::make_unique<Collectives>(*between_,
                                          [this](const Call& call, const std::vector<int>& part) {
-                                           flat_.waiting()(call, named(part, leaders_));
+                                           flat_.waiting()(call, named(part, peers_));
                                          });
 }
 
@@ -109,10 +116,46 @@ void TwoLevel::in_host(Call call, TimePoint deadline) {
 }
 
 void TwoLevel::among_hosts(const Call& call, TimePoint deadline) {
-  if (hosts_) as_whole(leaders_, [&] { hosts_->move(call, deadline); });
+  if (hosts_) as_whole(peers_, [&] { hosts_->move(call, deadline); });
+}
+
+// The network is used by all ranks of a host at once, and each reduces a part only.
+void TwoLevel::all_reduce_shards(const Call& call, TimePoint deadline) {
+  const std::size_t width = size_of(call.dtype);
+  const std::size_t ranks = locals_.size();
+  Call step = call;
+  step.root = 0;
+  std::vector<Part> shards;
+  std::uint64_t at = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::uint64_t count = call.count / ranks + (rank < call.count % ranks ? 1 : 0);
+    step.ins.push_back({call.in + at * width, count});
+    shards.push_back({call.out + at * width, count});
+    at += count;
+  }
+  const Part mine = shards[static_cast<std::size_t>(local_rank_)];
+  if (step.reduce == ReduceOp::avg) step.reduce = ReduceOp::sum;
+  step.op = OpType::reduce_scatter;
+  step.count = mine.count;
+  step.in = nullptr;
+  step.out = mine.data;
+  in_host(step, deadline);
+
+  if (step.reduce == ReduceOp::premul_sum) step.reduce = ReduceOp::sum;  // it is done
+  step.op = OpType::all_reduce;
+  step.ins.clear();
+  step.in = mine.data;
+  if (mine.count > 0) among_hosts(step, deadline);
+  finish(call.dtype, call.reduce, mine.data, mine.count, size_);
+
+  step.op = OpType::all_gather;
+  step.out = nullptr;
+  step.outs = std::move(shards);
+  in_host(step, deadline);
 }
 
 void TwoLevel::all_reduce(const Call& call, TimePoint deadline) {
+  if (shards_) return all_reduce_shards(call, deadline);
   Call step = call;
   step.root = 0;
   if (step.reduce == ReduceOp::avg) step.reduce = ReduceOp::sum;
@@ -142,7 +185,7 @@ void TwoLevel::broadcast(const Call& call, TimePoint deadline) {
     in_host(step, deadline);
   }
   step.root = host_of_root;
-  among_hosts(step, deadline);
+  if (leads()) among_hosts(step, deadline);
   step.root = 0;
   if (!here && host_) in_host(step, deadline);
 }

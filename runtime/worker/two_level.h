@@ -2,6 +2,8 @@
 // once for each host, and inside a host goes through shared memory.
 //
 //   all_reduce   reduce in each host -> all_reduce among the first ranks of the hosts -> broadcast
+//                hosts of as many ranks each: every rank its shard, all at once:
+//                reduce_scatter      -> all_reduce among those of one place          -> all_gather
 //   broadcast    in the root's host  -> among the first ranks                         -> broadcast
 //
 // All ranks agree on the call first, as without it; what is small, and every other operation, goes
@@ -50,6 +52,7 @@ class TwoLevel final : public CallRunner {
 
  private:
   void all_reduce(const Call& call, TimePoint deadline);
+  void all_reduce_shards(const Call& call, TimePoint deadline);
   void broadcast(const Call& call, TimePoint deadline);
   void in_host(Call call, TimePoint deadline);
   void among_hosts(const Call& call, TimePoint deadline);
@@ -58,12 +61,13 @@ class TwoLevel final : public CallRunner {
   Collectives& flat_;
   const int size_;
   const std::vector<int> host_of_;
-  std::vector<int> locals_;   // the ranks of this host
-  std::vector<int> leaders_;  // the first of each host
+  std::vector<int> locals_;  // the ranks of this host
+  std::vector<int> peers_;   // between hosts: the first of each, or those of this rank's place
+  bool shards_ = false;      // the latter
   int local_rank_ = 0;
   const std::unique_ptr<CallRunner> host_;
   std::unique_ptr<SubTransport> between_;
-  std::unique_ptr<Collectives> hosts_;  // null: this rank does not lead, or there is one host
+  std::unique_ptr<Collectives> hosts_;  // of peers_; null: there are none
   std::uint64_t steps_ = 0;
 };
 

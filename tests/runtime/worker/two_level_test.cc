@@ -65,8 +65,8 @@ INSTANTIATE_TEST_SUITE_P(TwoLevel, EveryOperationOnHosts, ::testing::ValuesIn(te
                          [](const auto& of) { return std::string(to_string(of.param)); });
 
 TEST_P(EveryOperationOnHosts, GivesWhatItGivesWithoutHosts) {
-  for (const std::vector<int>& hosts :
-       {std::vector{0, 0, 1, 1}, std::vector{0, 1, 0}, std::vector{0, 1, 2}}) {
+  for (const std::vector<int>& hosts : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 1, 0},
+                                        std::vector{0, 1, 0}, std::vector{0, 1, 2}}) {
     const auto size = static_cast<int>(hosts.size());
     auto trials = test::trials_of(GetParam(), size, {1, 83});
     for (int root = 0; root < size; ++root)  // in every host
