@@ -11,6 +11,7 @@
 #include <string>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 namespace distrun::test {
 
@@ -48,10 +49,13 @@ class Rank {
   pid_t pid_;
 };
 
+// `store`: null: a FileStore there.
 inline std::shared_ptr<ProcessGroup> join_by_file(const TempFolder& dir, int rank, int size,
-                                                  Timeout timeout = std::chrono::seconds(20)) {
+                                                  Timeout timeout = std::chrono::seconds(20),
+                                                  std::shared_ptr<Store> store = nullptr) {
+  if (!store) store = std::make_shared<FileStore>(dir / "store");
   return init_process_group("gloo", {.timeout = timeout,
-                                     .store = std::make_shared<FileStore>(dir / "store"),
+                                     .store = std::move(store),
                                      .rank = rank,
                                      .world_size = size,
                                      .name = "g"});
