@@ -109,11 +109,10 @@ std::shared_ptr<const HeapView> HeapView::open(Fd memory) {
     throw std::runtime_error("its heap is not what this library makes");
   const std::lock_guard lock(made_mutex);
   Made& ours = made();
-  if (ours.heap != nullptr && ours.heap->id() == header.id) return ours.heap->view();
   std::weak_ptr<const HeapView>& known = ours.views[header.id];
   if (auto view = known.lock()) return view;
   std::byte* const data = map_empty(memory.get(), header.bytes);
-  auto view = std::make_shared<const HeapView>(data, header.bytes, true);
+  auto view = std::make_shared<const HeapView>(data, header.bytes);
   if (::mprotect(data, header.bytes, PROT_READ) != 0) fail("mprotect");
   known = view;
   std::erase_if(ours.views, [](const auto& entry) { return entry.second.expired(); });
@@ -121,7 +120,7 @@ std::shared_ptr<const HeapView> HeapView::open(Fd memory) {
 }
 
 HeapView::~HeapView() {
-  if (owns_) ::munmap(const_cast<std::byte*>(data_), bytes_);
+  ::munmap(const_cast<std::byte*>(data_), bytes_);
 }
 
 // ---- the owner's -------------------------------------------------------------------------------
@@ -149,10 +148,9 @@ Heap::Heap(std::size_t size)
   if (::fcntl(memory_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     fail("sealing a memfd");
   const std::string id = random_hex();
-  std::copy_n(id.begin(), std::min(id.size(), id_.size()), id_.begin());
   Header header;
   header.bytes = size;
-  header.id = id_;
+  std::copy_n(id.begin(), std::min(id.size(), header.id.size()), header.id.begin());
   if (::pwrite(memory_.get(), &header, sizeof header, 0) != sizeof header)
     fail("writing to a memfd");
   const std::string path = "/proc/self/fd/" + std::to_string(memory_.get());
@@ -160,7 +158,6 @@ Heap::Heap(std::size_t size)
   if (!reader_) fail(path);
   data_ = map_empty(memory_.get(), size);
   bytes_ = size;
-  view_ = std::make_shared<const HeapView>(data_, bytes_, false);
   free_.emplace(page(), bytes_ - page());
 }
 

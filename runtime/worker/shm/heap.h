@@ -26,13 +26,12 @@ using HeapId = std::array<char, 32>;
 // A heap as its readers see it.  Unmapped with the last one that holds it.
 class HeapView {
  public:
-  // Somebody's, by a descriptor that can read it; if this process has it mapped, that mapping.
-  // Refuses one that could shrink.  Throws std::system_error, or std::runtime_error that says what
-  // is wrong with it.
+  // Somebody's, by a descriptor that can read it; mapped once in a process, also its own: ranks
+  // that are threads read each other's as those of other processes do.  Refuses one that could
+  // shrink.  Throws std::system_error, or std::runtime_error that says what is wrong with it.
   static std::shared_ptr<const HeapView> open(Fd memory);
 
-  HeapView(const std::byte* data, std::size_t bytes, bool owns)
-      : data_(data), bytes_(bytes), owns_(owns) {}
+  HeapView(const std::byte* data, std::size_t bytes) : data_(data), bytes_(bytes) {}
   ~HeapView();
   HeapView(const HeapView&) = delete;
   HeapView& operator=(const HeapView&) = delete;
@@ -43,9 +42,8 @@ class HeapView {
   }
 
  private:
-  const std::byte* data_;
-  std::size_t bytes_;
-  bool owns_;
+  const std::byte* const data_;
+  const std::size_t bytes_;
 };
 
 class Heap {
@@ -78,18 +76,14 @@ class Heap {
   // For passing on.
   int reader() const { return reader_.get(); }
   std::size_t bytes() const { return bytes_; }
-  const HeapId& id() const { return id_; }
-  std::shared_ptr<const HeapView> view() const { return view_; }
 
  private:
   void punch(std::uint64_t at, std::size_t bytes) const;
 
   Fd memory_;
   Fd reader_;
-  HeapId id_{};
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
-  std::shared_ptr<const HeapView> view_;
   std::mutex mutex_;
   std::map<std::uint64_t, std::uint64_t> free_;  // where: how much; no two touch
 };

@@ -217,7 +217,8 @@ std::string told_of(const std::function<Lent(const Buffer& its)>& lent) {
     std::ranges::fill(buffer.as<float>(), 4.0F);
     steps.call() = fingerprint_of(all_reduce_of(buffer.as<float>()));
     steps.lend(lent(buffer));
-    const std::size_t rounds = kCount * sizeof(float) / joined.tuning.lent_chunk_bytes + 2;
+    const std::size_t chunk = joined.tuning.lent_chunk_bytes;
+    const std::size_t rounds = (kCount * sizeof(float) + chunk - 1) / chunk + 2;
     try {
       for (std::size_t round = 0; round < rounds; ++round) {
         steps.publish();
