@@ -20,6 +20,8 @@ namespace {
 constexpr auto kNever = std::chrono::hours(24 * 365);
 // How often a rank that waits for a connection asks whether the other still lives.
 constexpr auto kLookEvery = std::chrono::milliseconds(20);
+// What a question to the store may take.
+constexpr Timeout kStorePatience = std::chrono::seconds(10);
 constexpr int kNobody = -1;
 constexpr const char* kEnded = "its process has ended";
 
@@ -112,6 +114,8 @@ void GlooMesh::connect_all(Store& store, TimePoint deadline, const std::function
 
 void GlooMesh::connect_when_used(std::shared_ptr<Store> store, std::function<bool(int)> alive) {
   store_ = std::move(store);
+  // The end of this waits for threads that ask it: a store that hangs must not hold it up.
+  store_->set_timeout(kStorePatience);
   alive_ = std::move(alive);
   answering_ = std::thread([this] { answer(); });
 }

@@ -199,6 +199,9 @@ std::chrono::steady_clock::duration time_with_hanging_store(const test::Body& la
   test::as_ranks_on(
       server.connect(), 2,
       [&](ProcessGroup& group) {
+        // So that they are connected: the first message between two asks the store.
+        std::vector<float> data(1);
+        group.rank() == 0 ? group.send(data, 1) : static_cast<void>(group.recv(data, 0));
         group.barrier();
         if (group.rank() == 0) server.hang();
         ++there;
