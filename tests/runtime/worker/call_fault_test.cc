@@ -13,8 +13,10 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fcntl.h>
 #include <map>
 #include <memory>
+#include <sys/file.h>
 #include <thread>
 #include <tuple>
 #include <vector>
@@ -99,10 +101,18 @@ Seen call_until_failure(ProcessGroup& group, const CallCase& of, std::size_t mor
   }
 }
 
-void signal_this_process_soon(int signal) {
-  std::thread([signal] {
+// Not while it holds the lock of the file that is the store, which would hold up everybody: a child
+// holds that meanwhile.
+void signal_this_process_soon(int signal, const std::string& store) {
+  std::thread([signal, store] {
     std::this_thread::sleep_for(30ms);  // somewhere in the middle of a call
-    ::kill(::getpid(), signal);
+    const int fd = ::open(store.c_str(), O_RDWR | O_CLOEXEC);
+    ::flock(fd, LOCK_EX);
+    if (::fork() != 0) return;
+    ::kill(::getppid(), signal);
+    ::usleep(5'000);
+    ::flock(fd, LOCK_UN);
+    ::_exit(0);
   }).detach();
 }
 
@@ -142,8 +152,8 @@ class Trio {
     if (timed && !(victim && fault_ == Fault::late)) options.timeout = kTime;
     FileStore store(dir_ / "store", -1, 60s);
     if (victim) {
-      if (fault_ == Fault::killed) signal_this_process_soon(SIGKILL);
-      if (fault_ == Fault::stopped) signal_this_process_soon(SIGSTOP);
+      if (fault_ == Fault::killed) signal_this_process_soon(SIGKILL, dir_ / "store");
+      if (fault_ == Fault::stopped) signal_this_process_soon(SIGSTOP, dir_ / "store");
       if (fault_ == Fault::late) store.wait({"failed"});
     }
     const Seen seen =
