@@ -124,7 +124,7 @@ class TimeRun(unittest.TestCase):
         self.assertEqual(measure.marked(mark), [])
 
     def test_what_outlives_its_command_is_counted(self):
-        runs = measure.run_in_turn(TOOLS / "time_run", {"orphan": ["sh", "-c", "sleep 0.3 &"]}, 1, 20)
+        runs = measure.run_in_turn(TOOLS / "time_run", {"orphan": ["sh", "-c", "sleep 1.5 &"]}, 1, 20)
         self.assertEqual(runs["orphan"][0].left_behind, 1)
 
     def test_slow_commands_run_as_often_as_told(self):
@@ -146,14 +146,14 @@ class StoreLoad(unittest.TestCase):
     def test_a_server_that_answers_as_told_gives_operations_without_errors(self):
         with measure.Server([TOOLS / "echo_server"]) as server:
             for operation in ("get", "get16", "set", "wait_get"):
-                done = call("store_load", server.port, "echo", operation, 4, 0.1)
+                done = call("store_load", server.port, "echo", operation, 4, 0.5)
                 operations, _, errors = done.stdout.split()
                 self.assertGreater(int(operations), 0, operation)
                 self.assertEqual(int(errors), 0, operation)
 
     def test_a_wrong_answer_is_an_error(self):
         with measure.Server([TOOLS / "echo_server"]) as server:  # No store: it repeats the request.
-            self.assertEqual(call("store_load", server.port, "g4", "get", 4, 0.1).returncode, 1)
+            self.assertEqual(call("store_load", server.port, "g4", "get", 4, 0.5).returncode, 1)
             released, errors, *_ = call("store_load", server.port, "g4", "release", 4, 5).stdout.split()
             self.assertEqual((int(released), int(errors)), (0, 4))
 

@@ -42,9 +42,9 @@ TEST_F(GroupFault, ARankThatDoesNotComeIsNamedOnAllRanks) {
       const Answer answer = work.wait();
       EXPECT_EQ(answer.status, DRB_TIMEOUT);
       EXPECT_EQ(answer.culprit, 2);
-      expect_names(answer, {"nccl group g (this is rank ", "all_reduce #1 (float32, 1 element)",
-                            "not done within 2 s", "rank 2 has not entered all_reduce #1",
-                            "is barrier #0"});
+      expect_names(
+          answer, {"nccl group g (this is rank ", "all_reduce #1 (float32, 1 element)",
+                   "not done within 2 s", "rank 2 has not entered all_reduce #1", "is barrier #0"});
       EXPECT_EQ(work.state(), DRB_WORK_FAILED);
       over.arrive_and_wait();
     }
