@@ -137,13 +137,24 @@ void Lockstep::look_for_leavers(int waiting_for) const {
   require_member();
   for (int rank = 0; rank < size_; ++rank) {
     const std::uint64_t left = control(rank).left.load(std::memory_order_acquire);
-    if (why_left(left) == Leave::no || arrived(waiting_for)) continue;
-    // The one that it lost may have left a word itself.
-    const int about = why_left(left) == Leave::lost ? left_about(left) : rank;
-    if (about < 0 || about >= size_ || about == rank_) blame(rank, left);
-    const std::uint64_t its = control(about).left.load(std::memory_order_acquire);
-    why_left(its) == Leave::no ? blame(rank, left) : blame(about, its);
+    if (why_left(left) != Leave::no && !arrived(waiting_for)) blame_cause(rank, left);
   }
+}
+
+void Lockstep::require_all() const {
+  require_member();
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::uint64_t left = control(rank).left.load(std::memory_order_acquire);
+    if (rank != rank_ && why_left(left) != Leave::no) blame_cause(rank, left);
+  }
+}
+
+// The one that it lost may have left a word itself.
+void Lockstep::blame_cause(int rank, std::uint64_t left) const {
+  const int about = why_left(left) == Leave::lost ? left_about(left) : rank;
+  if (about < 0 || about >= size_ || about == rank_) blame(rank, left);
+  const std::uint64_t its = control(about).left.load(std::memory_order_acquire);
+  why_left(its) == Leave::no ? blame(rank, left) : blame(about, its);
 }
 
 void Lockstep::look_for_dead(int waiting_for) const {

@@ -77,6 +77,8 @@ class Lockstep {
   const std::byte* inline_data(int peer) const { return at(peer, round_ - 1) + kInlineAt; }
   Lent lent(int peer) const;  // what it has told in place of inline data
   std::span<const Fingerprint* const> calls() const { return calls_[(round_ - 1) % 2]; }
+  // Throws PeerLost if any rank has left.  REQUIRES: none can have left in good order.
+  void require_all() const;
   // What those said that have published it.
   std::vector<Said> said() const;
 
@@ -105,6 +107,7 @@ class Lockstep {
   void sleep_for(int peer, TimePoint until);
   void look_for_leavers(int waiting_for) const;
   void look_for_dead(int waiting_for) const;
+  [[noreturn]] void blame_cause(int rank, std::uint64_t left) const;
   [[noreturn]] void blame(int leaver, std::uint64_t left) const;
   std::vector<int> missing() const;
   void wake_all() const;

@@ -199,7 +199,10 @@ bool Runner::meet(const Call& call, Givers givers, const std::optional<Lent>& mi
   return false;
 }
 
+// Who has given up meanwhile may have used its tensors again before they were read here.  In good
+// order nobody leaves before this rank has said that it has read them.
 void Runner::all_have_read(TimePoint deadline) {
+  ranks_.require_all();
   ranks_.publish();
   ranks_.await_all(deadline);
 }

@@ -252,6 +252,39 @@ TEST(ShmLendingFault, MemoryThatWasGivenBackIsZeros) {
   EXPECT_EQ(told_of([](const Buffer&) { return at(4096); }), " partly 1");
 }
 
+// It may have used its memory again before it was read.
+TEST(ShmLendingFault, WhoLendsAndGivesUpEndsTheCallOfASlowReader) {
+  const auto broadcast_of = [](std::span<float> data) {
+    Call call = all_reduce_of(data);
+    call.op = OpType::broadcast;
+    call.root = 1;
+    return call;
+  };
+  const Strings reports = run_processes(2, [&](int rank, Store& store) -> std::string {
+    if (rank == 0) {
+      const auto runner = connect(store, rank, 2);
+      const Buffer buffer = allocate_buffer(kRoom);
+      store.wait({"gave up"});
+      const std::string outcome =
+          outcome_of([&] { runner->run(broadcast_of(buffer.as<float>()), soon()); });
+      store.set("done", "1");
+      return outcome;
+    }
+    Joined joined = join(store, rank, 2, this_host(), soon());
+    Lockstep steps(std::move(*joined.membership));
+    Buffer buffer = allocate_buffer(kRoom);
+    steps.call() = fingerprint_of(broadcast_of(buffer.as<float>()));
+    steps.lend(at(Heap::own()->offset_of(buffer.data(), buffer.bytes()).value()));
+    steps.publish();
+    steps.publish();  // "has read" all there was
+    steps.leave(Leave::closed);
+    store.set("gave up", "1");
+    store.wait({"done"}, 20s);
+    return "";
+  });
+  EXPECT_EQ(reports[0].substr(0, 6), "lost 1") << reports[0];
+}
+
 TEST(ShmLendingFault, DifferencesAreToldBeforeDataIsTouched) {
   const Strings reports = run_processes(3, [](int rank, Store& store) -> std::string {
     const auto runner = connect(store, rank, 3);
