@@ -48,6 +48,8 @@ struct CommConfig {
   std::string comm_name;
 };
 
+inline constexpr int kRelaxed = 2;  // cudaStreamCaptureModeRelaxed
+
 struct Api {
   // The CUDA runtime.
   CudaResult (*get_device_count)(int* count);
@@ -71,8 +73,9 @@ struct Api {
   CudaResult (*event_destroy)(Event event);
   CudaResult (*event_record)(Event event, Stream stream);
   CudaResult (*event_query)(Event event);
-  // The calling thread's queries disturb no capture of another thread.
-  CudaResult (*allow_calls_during_capture)();
+  // The calling thread's; *mode becomes what it was.  kRelaxed: its queries end no capture that
+  // another thread, or itself, has begun.
+  CudaResult (*exchange_capture_mode)(int* mode);
 
   // NCCL.
   NcclResult (*version)(int* version);

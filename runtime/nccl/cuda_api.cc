@@ -169,9 +169,12 @@ CudaResult event_record(Event event, Stream stream) {
 CudaResult event_query(Event event) {
   return ours(cudaEventQuery(event));
 }
-CudaResult allow_calls_during_capture() {
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  return ours(cudaThreadExchangeStreamCaptureMode(&mode));
+static_assert(kRelaxed == cudaStreamCaptureModeRelaxed);
+CudaResult exchange_capture_mode(int* mode) {
+  auto native = static_cast<cudaStreamCaptureMode>(*mode);
+  const CudaResult result = ours(cudaThreadExchangeStreamCaptureMode(&native));
+  *mode = native;
+  return result;
 }
 
 NcclResult version(int* out) {
@@ -315,7 +318,7 @@ Api make_api() {
       .event_destroy = event_destroy,
       .event_record = event_record,
       .event_query = event_query,
-      .allow_calls_during_capture = allow_calls_during_capture,
+      .exchange_capture_mode = exchange_capture_mode,
       .version = version,
       .error_text = error_text,
       .last_error = last_error,

@@ -136,8 +136,8 @@ Group::Lane& Group::collective_lane(TimePoint deadline) {
   return lane;
 }
 
-Group::Lane& Group::lane_for(const Plan& plan, TimePoint deadline) {
-  const bool alone = plan.point_to_point && plan.label.coalesced == 1 && !options_.eager;
+Group::Lane& Group::lane_for(const Plan& plan, bool batch, TimePoint deadline) {
+  const bool alone = plan.point_to_point && plan.label.coalesced == 1 && !batch && !options_.eager;
   if (!alone) return collective_lane(deadline);
   const int low = std::min(options_.rank, plan.label.peer);
   const int high = std::max(options_.rank, plan.label.peer);
@@ -146,7 +146,9 @@ Group::Lane& Group::lane_for(const Plan& plan, TimePoint deadline) {
     const std::lock_guard lock(mutex_);
     if (const auto found = lanes_.find(key); found != lanes_.end()) return *found->second;
   }
-  return connect(key, {low, high}, deadline);
+  Lane& lane = connect(key, {low, high}, deadline);
+  lane.of_pair = true;
+  return lane;
 }
 
 Group::Lane* Group::ready_collective_lane() {
@@ -203,7 +205,7 @@ std::shared_ptr<Work> Group::launch(const Plan& plan, const Label& label, const 
                                     TimePoint now, TimePoint deadline) {
   const OnDevice device(api_, device_);
   cuda("cudaSetDevice", device.result());
-  Lane& lane = lane_for(plan, deadline);
+  Lane& lane = lane_for(plan, call.batch, deadline);
   auto work = std::make_shared<Work>(shared_from_this(), label);
   work->barrier_ = plan.barrier;
   if (plan.commands.empty()) {
@@ -311,11 +313,8 @@ NcclResult Group::issue(const Plan& plan, const Lane& lane, Comm comm, Stream st
         break;
       case Call::send:
       case Call::recv: {
-        // In a pair's own communicator the ranks are 0 and 1.
         int peer = c.peer;
-        if (plan.point_to_point && plan.label.coalesced == 1 && !options_.eager) {
-          peer = options_.rank < c.peer ? 1 : 0;
-        }
+        if (lane.of_pair) peer = options_.rank < c.peer ? 1 : 0;
         result = c.call == Call::send ? api_.send(in, c.count, c.type, peer, comm, stream)
                                       : api_.recv(out, c.count, c.type, peer, comm, stream);
         break;

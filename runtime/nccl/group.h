@@ -55,6 +55,7 @@ inline TimePoint after(TimePoint now, std::chrono::milliseconds timeout) {
 
 struct CallOptions {
   bool async = false;
+  bool batch = false;  // of sends and receives, if only of one
   Stream stream = nullptr;
   std::chrono::milliseconds timeout{};  // 0: the group's
 };
@@ -102,6 +103,7 @@ class Group : public std::enable_shared_from_this<Group> {
     std::shared_ptr<Work> newest;
     Stream newest_stream = nullptr;  // where its end is
     void* scratch = nullptr;         // one element, for barriers
+    bool of_pair = false;            // a communicator of two ranks, which are 0 and 1 in it
   };
   struct Pending {
     std::uint64_t id;
@@ -114,7 +116,7 @@ class Group : public std::enable_shared_from_this<Group> {
   // Makes a group usable, and hears of failures already while `connect` runs.
   static void start(const std::shared_ptr<Group>& group, const std::function<void()>& connect);
 
-  Lane& lane_for(const Plan& plan, TimePoint deadline);
+  Lane& lane_for(const Plan& plan, bool batch, TimePoint deadline);
   Lane& collective_lane(TimePoint deadline);
   // `members`: the group's ranks, in the order of the communicator's.
   Lane& connect(const std::string& key, const std::vector<int>& members, TimePoint deadline);

@@ -162,6 +162,7 @@ void Group::give_event(Event event) {
 }
 
 Sight Group::look_at_pending() {
+  const RelaxedCapture relaxed(api_);
   Sight sight;
   std::vector<const Lane*> busy;  // what is behind an operation that is not done is not done either
   for (const Pending& pending : pending_) {
@@ -207,8 +208,7 @@ void Group::note_done(const Label& label) {
 }
 
 TimePoint Group::watch(TimePoint now) {
-  thread_local bool relaxed = false;
-  if (!relaxed) relaxed = api_.allow_calls_during_capture() == CudaResult::success;
+  const RelaxedCapture relaxed(api_);
   const OnDevice device(api_, device_);
   std::vector<std::shared_ptr<Lane>> lanes;
   {

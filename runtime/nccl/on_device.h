@@ -1,11 +1,29 @@
-// The calling thread's current device, changed for as long as an object lives.
+// What the calling thread is set to, changed for as long as an object lives.
 #pragma once
 
 #include "runtime/nccl/api.h"
 
 namespace distrun::nccl {
 
-// A negative device: nothing is changed.
+// Its queries end no capture of a graph.
+class RelaxedCapture {
+ public:
+  explicit RelaxedCapture(const Api& api) : api_(api) {
+    set_ = api.exchange_capture_mode(&mode_) == CudaResult::success;
+  }
+  ~RelaxedCapture() {
+    if (set_) api_.exchange_capture_mode(&mode_);
+  }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  const Api& api_;
+  int mode_ = kRelaxed;
+  bool set_ = false;
+};
+
+// Its current device.  A negative one: nothing is changed.
 class OnDevice {
  public:
   OnDevice(const Api& api, int device) : api_(api) {

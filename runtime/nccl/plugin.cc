@@ -205,6 +205,7 @@ drb_status submit(drb_group* group, const drb_op* const* ops, std::uint32_t n, c
     want(call && call->size >= sizeof(drb_call), "a call of another ABI");
     CallOptions options;
     options.async = (call->flags & DRB_CALL_ASYNC) != 0;
+    options.batch = (call->flags & DRB_CALL_BATCH) != 0;
     options.stream = static_cast<Stream>(call->stream);
     options.timeout = std::chrono::milliseconds(call->timeout_ms);
     auto made = group->group->submit({ops, n}, options);

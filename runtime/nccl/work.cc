@@ -1,6 +1,7 @@
 #include "runtime/nccl/work.h"
 
 #include "runtime/nccl/failed.h"
+#include "runtime/nccl/on_device.h"
 
 #include <algorithm>
 #include <sched.h>
@@ -31,6 +32,8 @@ Work::State Work::test() {
   if (captured_) {
     throw Failed(DRB_UNSUPPORTED, label_.text() + " is part of a CUDA graph: it has no state");
   }
+  const RelaxedCapture relaxed(group_->api_);
+  const OnDevice device(group_->api_, group_->device_);
   const std::lock_guard lock(group_->mutex_);
   // Aborting makes events fire: from then on, what was not done is not.
   if (group_->state_ == Group::State::open && state_.load() == State::pending &&

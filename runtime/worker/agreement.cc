@@ -50,10 +50,6 @@ bool counts_alike(OpType op) {
   return op == OpType::broadcast || op == OpType::all_reduce || op == OpType::reduce;
 }
 
-bool reduces(OpType op) {
-  return op == OpType::all_reduce || op == OpType::reduce || op == OpType::reduce_scatter;
-}
-
 std::string differing(const Call& a, const Call& b) {
   std::string what;
   const auto compare = [&](bool differs, const char* name) {
@@ -63,7 +59,7 @@ std::string differing(const Call& a, const Call& b) {
   compare(a.sequence != b.sequence, "its number");
   compare(a.dtype != b.dtype, "the element type");
   compare(counts_alike(a.op) && a.count != b.count, "the count");
-  compare(reduces(a.op) && a.reduce != b.reduce, "the reduce operation");
+  compare(a.reduce != b.reduce, "the reduce operation");
   compare(a.root != b.root, "the root");
   compare(a.layout != b.layout, "the sizes of the tensors");
   return what;

@@ -177,6 +177,7 @@ Call Arguments::all_gather_into_tensor(const Tensor& out, const ConstTensor& in)
   call.in = bytes(in);
   for (std::size_t i = 0; i < static_cast<std::size_t>(size_); ++i)
     call.outs.push_back({bytes(out) + i * part, in.count()});
+  call.whole = true;
   return call;
 }
 
@@ -230,6 +231,7 @@ Call Arguments::reduce_scatter_tensor(const Tensor& out, const ConstTensor& in,
   call.out = bytes(out);
   for (std::size_t i = 0; i < static_cast<std::size_t>(size_); ++i)
     call.ins.push_back({bytes(in) + i * part, out.count()});
+  call.whole = true;
   return call;
 }
 
@@ -314,6 +316,7 @@ Call Arguments::all_to_all_single(const Tensor& out, const ConstTensor& in,
   const auto own = static_cast<std::size_t>(rank_);
   check_own_part(call.op, call.outs[own].count, call.ins[own].count, "the output");
   check_overlap(call);
+  call.whole = true;
   return call;
 }
 

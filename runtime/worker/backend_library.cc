@@ -21,6 +21,7 @@ constexpr const char* kNccl = "nccl";
 struct Registered {
   std::variant<drb_entry, std::vector<std::string>> from;  // files: the first that can be loaded
   std::unique_ptr<BackendLibrary> library;
+  bool by_default = false;  // nobody registered it
 };
 
 std::vector<std::string> nccl_files() {
@@ -39,8 +40,8 @@ struct Registry {
   std::map<std::string, Registered> by_name;
 };
 Registry& registry() {
-  static Registry the_registry;
-  return the_registry;
+  static auto* const the_registry = new Registry;  // groups may live until the process ends
+  return *the_registry;
 }
 
 std::string list_of_names(const std::map<std::string, Registered>& by_name) {
@@ -50,19 +51,22 @@ std::string list_of_names(const std::map<std::string, Registered>& by_name) {
   return names;
 }
 
+[[noreturn]] void throw_no_backend(const std::string& name, const std::string& file) {
+  throw DistUnsupportedError("backend \"" + name + "\": " + file +
+                             " is no backend: it has no function " DRB_ENTRY_SYMBOL);
+}
+
 drb_entry entry_of(const std::string& name, const std::vector<std::string>& files) {
   std::string why;
   for (const std::string& file : files) {
     // It may have threads of its own, so it is never unloaded.
     void* const handle = ::dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (handle == nullptr) {
-      why += (why.empty() ? "" : "; ") + std::string(::dlerror());
+      why.append(why.empty() ? "" : "; ").append(::dlerror());
       continue;
     }
     void* const symbol = ::dlsym(handle, DRB_ENTRY_SYMBOL);
-    if (symbol == nullptr)
-      throw DistUnsupportedError("backend \"" + name + "\": " + file +
-                                 " is no backend: it has no function " DRB_ENTRY_SYMBOL);
+    if (symbol == nullptr) throw_no_backend(name, file);
     return reinterpret_cast<drb_entry>(symbol);
   }
   const bool is_nccl = name == kNccl;
@@ -83,12 +87,16 @@ std::unique_ptr<BackendLibrary> load(const std::string& name, const Registered& 
   return std::make_unique<BackendLibrary>(name, functions);
 }
 
+// Of the first drb_backend that there was: newer ones are longer.
+constexpr std::size_t kFirstSize =
+    offsetof(drb_backend, deallocate) + sizeof(drb_backend::deallocate);
+
 // Everything that a group calls; the rest may be missing where a capability says so.
 bool is_whole(const drb_backend& functions) {
   return functions.probe && functions.last_error && functions.last_error_rank && functions.create &&
          functions.destroy && functions.abort && functions.check && functions.submit &&
-         functions.work_test && functions.work_wait && functions.work_sequence &&
-         functions.work_release && functions.name && functions.devices;
+         functions.work_test && functions.work_wait && functions.work_release && functions.name &&
+         functions.devices;
 }
 
 std::vector<DeviceType> devices_of(const std::string& name, std::string_view list) {
@@ -108,11 +116,17 @@ std::vector<DeviceType> devices_of(const std::string& name, std::string_view lis
 BackendLibrary::BackendLibrary(std::string name, const drb_backend* functions)
     : name_(std::move(name)), functions_(functions) {
   const std::string me = "backend \"" + name_ + "\"";
-  if (functions->abi != DRB_ABI || functions->size < sizeof(drb_backend) || !is_whole(*functions))
+  if (functions->abi == DRB_ABI && functions->size >= kFirstSize && !is_whole(*functions))
+    throw DistUnsupportedError(me +
+                               " lacks a function that every backend has (backend_abi.h: all but "
+                               "progress, work_abort, work_sequence and those of a capability)");
+  if (functions->abi != DRB_ABI || functions->size < kFirstSize)
     throw DistUnsupportedError(
         me + " was built for another ABI (it says " + std::to_string(functions->abi) + ", " +
         std::to_string(functions->size) + " bytes; this library has " + std::to_string(DRB_ABI) +
-        ", " + std::to_string(sizeof(drb_backend)) + " bytes)");
+        ", at least " + std::to_string(kFirstSize) + " bytes)");
+  if (can(DRB_CAN_SPLIT) && functions->split == nullptr)
+    throw DistUnsupportedError(me + " says that it can split groups, and has no function for it");
   devices_ = devices_of(name_, functions->devices);
   std::array<char, 1024> text{};
   const drb_status status = functions->probe(text.data(), text.size());
@@ -124,7 +138,10 @@ BackendLibrary::BackendLibrary(std::string name, const drb_backend* functions)
 const BackendLibrary& BackendLibrary::named(const std::string& name) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  if (name == kNccl && !all.by_name.contains(name)) all.by_name[name].from = nccl_files();
+  if (name == kNccl && !all.by_name.contains(name)) {
+    all.by_name[name].from = nccl_files();
+    all.by_name[name].by_default = true;
+  }
   const auto found = all.by_name.find(name);
   if (found == all.by_name.end())
     throw DistUnsupportedError("unknown backend \"" + name +
@@ -134,8 +151,7 @@ const BackendLibrary& BackendLibrary::named(const std::string& name) {
       found->second.library = load(name, found->second);
     } catch (const DistError&) {
       // The next one who asks may have set the environment right.
-      if (name == kNccl && !std::holds_alternative<drb_entry>(found->second.from))
-        all.by_name.erase(found);
+      if (found->second.by_default) all.by_name.erase(found);
       throw;
     }
   }

@@ -58,6 +58,7 @@ struct Call {
   std::byte* out = nullptr;
   std::vector<ConstPart> ins;
   std::vector<Part> outs;
+  bool whole = false;  // the parts were given as one tensor
 };
 
 // "all_reduce 5 (float32 x 1000, sum)"

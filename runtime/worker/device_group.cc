@@ -4,7 +4,7 @@
 #include "runtime/worker/lent_store.h"
 
 #include <algorithm>
-#include <array>
+#include <set>
 
 namespace distrun {
 namespace {
@@ -131,28 +131,17 @@ struct DeviceGroup::Ops {
     return tensor;
   }
 
-  // One tensor, if they lie one behind the other; else one each.
+  // As they were given: all ranks give them alike.
   template <class AnyPart>
   static std::vector<drb_tensor> tensors(const std::vector<AnyPart>& parts, const Call& call,
                                          std::vector<std::uint64_t>* splits) {
-    if (parts.empty()) return {};
-    const std::size_t width = size_of(call.dtype);
-    bool dense = true;
-    bool even = true;
+    if (!call.whole || parts.empty()) return list_of(parts, call);
     std::uint64_t total = 0;
-    const auto* next = parts.front().data;
     for (const AnyPart& part : parts) {
-      dense = dense && part.data == next;
-      even = even && part.count == parts.front().count;
-      if (next != nullptr) next = part.data + part.count * width;
       total += part.count;
+      if (splits != nullptr) splits->push_back(part.count);
     }
-    if (dense && (even || splits != nullptr)) {
-      if (splits != nullptr)
-        for (const AnyPart& part : parts) splits->push_back(part.count);
-      return {tensor(parts.front().data, total, call.dtype, call.device)};
-    }
-    return list_of(parts, call);
+    return {tensor(parts.front().data, total, call.dtype, call.device)};
   }
 
   template <class AnyPart>
@@ -192,13 +181,6 @@ struct DeviceGroup::Ops {
       case OpType::all_to_all:
         one.inputs = tensors(call.ins, call, &one.input_splits);
         one.outputs = tensors(call.outs, call, &one.output_splits);
-        // Both sides in one tensor, or neither.
-        if (one.inputs.size() != one.outputs.size()) {
-          one.input_splits.clear();
-          one.output_splits.clear();
-          one.inputs = list_of(call.ins, call);
-          one.outputs = list_of(call.outs, call);
-        }
         break;
       case OpType::barrier:
       case OpType::send:
@@ -277,20 +259,45 @@ bool DeviceGroup::is_used() const {
   return used_;
 }
 
+// In a submit() from here to the end of the scope: close() waits for that.
+class DeviceGroup::Entry {
+ public:
+  explicit Entry(DeviceGroup& group) : group_(group) {
+    std::unique_lock lock(group_.mutex_);
+    group_.changed_.wait(lock,
+                         [this] { return group_.pending_.size() < kPendingMax || group_.closed_; });
+    if (group_.closed_)
+      throw DistBackendError("process group \"" + group_.identity_.name + "\" is closed");
+    if (!group_.watcher_.joinable())
+      group_.watcher_ = std::thread([&watched = group_] { watched.watch_all(); });
+    ++group_.submitting_;
+  }
+  ~Entry() {
+    const std::lock_guard lock(group_.mutex_);
+    --group_.submitting_;
+    group_.changed_.notify_all();
+  }
+  Entry(const Entry&) = delete;
+  Entry& operator=(const Entry&) = delete;
+
+ private:
+  DeviceGroup& group_;
+};
+
 template <class AnyCall>
 std::shared_ptr<DeviceWork> DeviceGroup::submit_any(std::span<const AnyCall> calls, Timeout timeout,
-                                                    const CallOptions& options) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (closed_) throw DistBackendError("process group \"" + identity_.name + "\" is closed");
-  }
+                                                    const CallOptions& options,
+                                                    std::uint32_t flags) {
+  if (calls.size() > 1 && !library_.can(DRB_CAN_COALESCE))
+    throw DistUnsupportedError(library_.name() + " takes no operations together; call them singly");
+  const Entry entry(*this);
   const drb_backend& backend = library_.functions();
   const Ops ops(calls);
   const bool waits = calls.size() == 1 && calls.front().op == OpType::barrier;
   auto work = std::make_shared<DeviceWork>(
       library_, "process group \"" + identity_.name + "\": " + name_of(calls), waits);
   const drb_call call{.size = sizeof(drb_call),
-                      .flags = options.async_op ? std::uint32_t{DRB_CALL_ASYNC} : 0U,
+                      .flags = flags | (options.async_op ? std::uint32_t{DRB_CALL_ASYNC} : 0U),
                       .stream = options.stream,
                       .timeout_ms = in_ms(timeout)};
   for (const AnyCall& one : calls) work->records_.push_back(log_.scheduled(one, timeout));
@@ -298,16 +305,21 @@ std::shared_ptr<DeviceWork> DeviceGroup::submit_any(std::span<const AnyCall> cal
     library_.check(backend.submit(group_, ops.pointers.data(),
                                   static_cast<std::uint32_t>(ops.pointers.size()), &call,
                                   &work->work_));
-    for (const FlightLog::Entry& record : work->records_) log_.started(record);
-    watch(work);
-    const bool ordered = library_.can(DRB_IS_STREAM_ORDERED);
-    if (!options.async_op && (waits || !ordered)) work->wait_until(TimePoint::max());
-  } catch (...) {
     if (work->work_ == nullptr)
-      for (const FlightLog::Entry& record : work->records_) log_.ended(record, false);
+      throw DistBackendError(library_.name() + " gave no work for " + work->name());
+  } catch (...) {
+    for (const FlightLog::Entry& record : work->records_) log_.ended(record, false);
     look_at(std::current_exception());
     throw;
   }
+  for (const FlightLog::Entry& record : work->records_) log_.started(record);
+  {
+    const std::lock_guard lock(mutex_);
+    pending_.push_back(work);
+    changed_.notify_all();
+  }
+  if (!options.async_op && (waits || !library_.can(DRB_IS_STREAM_ORDERED)))
+    work->wait_until(TimePoint::max());
   return work;
 }
 
@@ -316,58 +328,72 @@ std::shared_ptr<DeviceWork> DeviceGroup::submit(std::span<const Call> calls, Tim
   std::vector<Call> numbered(calls.begin(), calls.end());
   {
     const std::lock_guard lock(mutex_);
-    used_ = true;
     for (Call& call : numbered) call.sequence = next_sequence_++;
   }
-  auto work = submit_any(std::span<const Call>(numbered), timeout, options);
+  for (const Call& call : numbered)
+    for (std::size_t i = 0; call.op == OpType::all_to_all && i < call.ins.size(); ++i)
+      if (call.ins[i].data == call.outs[i].data && call.ins[i].count > 0)
+        throw DistUnsupportedError("all_to_all on " + to_string(call.device) +
+                                   ": an input is an output; there it is not done in place");
+  auto work = submit_any(std::span<const Call>(numbered), timeout, options, 0);
   work->sequence_ = numbered.front().sequence;
+  const std::lock_guard lock(mutex_);
+  used_ = true;
   return work;
 }
 
 std::shared_ptr<DeviceWork> DeviceGroup::submit(std::span<const P2PCall> calls, Timeout timeout,
-                                                const CallOptions& options) {
-  for (const P2PCall& call : calls)
+                                                const CallOptions& options, bool batch) {
+  for (const P2PCall& call : calls) {
     if (call.peer == kAnySource && !library_.can(DRB_CAN_ANY_RANK))
       throw DistUnsupportedError(library_.name() + " has no recv from any source; name the rank");
-  auto work = submit_any(calls, timeout, options);
+    if (call.tag != 0 && !library_.can(DRB_CAN_TAG))
+      throw DistUnsupportedError(library_.name() + " has no tags, and this one is " +
+                                 std::to_string(call.tag) +
+                                 "; between two ranks the order is the match");
+  }
+  auto work = submit_any(calls, timeout, options, batch ? std::uint32_t{DRB_CALL_BATCH} : 0U);
   if (calls.front().op == OpType::recv && calls.front().peer != kAnySource)
     work->source_ = calls.front().peer;
   return work;
 }
 
-// ---- what is under way -------------------------------------------------------------------------
-
-void DeviceGroup::watch(const std::shared_ptr<DeviceWork>& work) {
+// What this rank has submitted is done, as far as it is known here.
+void DeviceGroup::wait_for_pending(TimePoint deadline) {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return pending_.size() < kPendingMax || stopping_; });
-  if (!watcher_.joinable()) watcher_ = std::thread([this] { watch_all(); });
-  pending_.push_back(work);
-  changed_.notify_all();
+  changed_.wait_until(lock, deadline, [this] { return pending_.empty() || stopping_; });
 }
+
+// ---- what is under way -------------------------------------------------------------------------
 
 void DeviceGroup::watch_all() {
   std::unique_lock lock(mutex_);
   for (;;) {
     changed_.wait(lock, [this] { return stopping_ || !pending_.empty(); });
-    if (pending_.empty()) return;
-    const std::vector<std::shared_ptr<DeviceWork>> all(pending_.begin(), pending_.end());
-    lock.unlock();
-    std::vector<const DeviceWork*> done;
-    for (const auto& work : all) {
-      if (!work->poll()) continue;
-      done.push_back(work.get());
-      const std::exception_ptr error = work->exception();
-      for (const FlightLog::Entry& record : work->records_) log_.ended(record, !error);
-      if (error) look_at(error);
-    }
-    lock.lock();
-    std::erase_if(pending_, [&](const auto& work) {
-      return std::find(done.begin(), done.end(), work.get()) != done.end();
-    });
-    changed_.notify_all();
     if (stopping_) return;
+    std::vector<std::shared_ptr<DeviceWork>> done(pending_.begin(), pending_.end());
+    lock.unlock();
+    std::erase_if(done, [this](const auto& work) { return !settle(*work); });
+    lock.lock();
+    const std::set<std::shared_ptr<DeviceWork>> gone(done.begin(), done.end());
+    std::erase_if(pending_, [&](const auto& work) { return gone.contains(work); });
+    changed_.notify_all();
     changed_.wait_for(lock, kLook, [this] { return stopping_; });
   }
+}
+
+// True: there is nothing more to be seen of it.
+bool DeviceGroup::settle(DeviceWork& work) noexcept {
+  if (!work.poll()) return work.cannot_be_watched();
+  const std::exception_ptr error = work.exception();
+  for (const FlightLog::Entry& record : work.records_) log_.ended(record, !error);
+  try {
+    if (error) look_at(error);
+    work.outcome_.tell();
+  } catch (...) {
+    // Of a callback, which was told not to throw; or there is no memory for a text.
+  }
+  return true;
 }
 
 void DeviceGroup::stop_watching() {
@@ -394,22 +420,29 @@ void DeviceGroup::look_at(const std::exception_ptr& error) {
 }
 
 void DeviceGroup::close(Timeout timeout) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(closed_, true)) return;
+  const TimePoint deadline = deadline_after(timeout, "close");
+  std::unique_lock lock(mutex_);
+  if (std::exchange(closed_, true)) return;
+  changed_.notify_all();
+  const auto nobody_submits = [this] { return submitting_ == 0; };
+  if (!changed_.wait_until(lock, deadline, nobody_submits)) {
+    static_cast<void>(library_.functions().abort(group_, "it is closed", identity_.rank));
+    changed_.wait(lock, nobody_submits);
   }
+  lock.unlock();
   // It looks at the handle, which is soon gone.
   stop_watching();
   std::exception_ptr failure;
   try {
-    library_.check(library_.functions().destroy(group_, in_ms(timeout)));
+    const auto left = std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0)));
+    library_.check(library_.functions().destroy(group_, in_ms(left)));
   } catch (const DistError&) {
     failure = std::current_exception();
   }
-  for (const auto& work : pending_) {
-    work->poll();
-    for (const FlightLog::Entry& record : work->records_) log_.ended(record, !work->exception());
-  }
+  group_ = nullptr;
+  for (const auto& work : pending_)
+    if (!settle(*work))
+      for (const FlightLog::Entry& record : work->records_) log_.ended(record, false);
   pending_.clear();
   if (failure) std::rethrow_exception(failure);
 }
@@ -426,21 +459,23 @@ DeviceWork::~DeviceWork() {
   if (work_ != nullptr) library_.functions().work_release(work_);
 }
 
-bool DeviceWork::poll() const {
+bool DeviceWork::poll() const noexcept {
   if (outcome_.is_set()) return true;
   drb_work_state state = DRB_WORK_FAILED;
   const drb_status status = library_.functions().work_test(work_, &state);
-  if (status == DRB_OK && state == DRB_WORK_PENDING) return false;
+  // Of a part of a CUDA graph nothing can be seen.
+  if (status == DRB_UNSUPPORTED) unseen_ = true;
+  if (unseen_ || (status == DRB_OK && state == DRB_WORK_PENDING)) return false;
   outcome_.set(status == DRB_OK && state == DRB_WORK_DONE ? nullptr : failure());
   return true;
 }
 
 // REQUIRES: it has failed.
-std::exception_ptr DeviceWork::failure() const {
+std::exception_ptr DeviceWork::failure() const noexcept {
   try {
     library_.check(library_.functions().work_wait(work_, nullptr, 0, DRB_WAIT_HOST));
     throw DistBackendError(name_ + ": it failed, and does not say why");
-  } catch (const DistError&) {
+  } catch (...) {
     return std::current_exception();
   }
 }
@@ -461,7 +496,7 @@ bool DeviceWork::wait_until(TimePoint deadline) {
 }
 
 void DeviceWork::wait_on(void* stream) {
-  if (waits_on_host_) {
+  if (waits_on_host_ || !library_.can(DRB_IS_STREAM_ORDERED)) {
     wait_until(TimePoint::max());
     return;
   }

@@ -13,6 +13,7 @@
 #include "runtime/worker/point_to_point.h"
 #include "runtime/worker/work.h"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <functional>
@@ -58,8 +59,11 @@ class DeviceGroup {
   // Several calls are one operation.  Throws what the backend says.
   std::shared_ptr<DeviceWork> submit(std::span<const Call> calls, Timeout timeout,
                                      const CallOptions& options);
+  // `batch`: of batch_isend_irecv, if only of one.
   std::shared_ptr<DeviceWork> submit(std::span<const P2PCall> calls, Timeout timeout,
-                                     const CallOptions& options);
+                                     const CallOptions& options, bool batch);
+  // Returns when this rank's operations are done, or at the deadline.
+  void wait_for_pending(TimePoint deadline);
 
   // While other ranks split a group off this one: this rank is not in it.
   void stay_out_of_split(Timeout timeout);
@@ -67,17 +71,19 @@ class DeviceGroup {
   // Waits for what was submitted, and until all ranks have come.
   void close(Timeout timeout);
   void abort(const std::string& why, std::optional<int> culprit) noexcept;
+  // Ends its thread.  REQUIRES: nobody submits.
+  void stop_watching();
 
  private:
   friend class DeviceWork;
   struct Ops;
+  class Entry;
 
   template <class AnyCall>
   std::shared_ptr<DeviceWork> submit_any(std::span<const AnyCall> calls, Timeout timeout,
-                                         const CallOptions& options);
-  void watch(const std::shared_ptr<DeviceWork>& work);
+                                         const CallOptions& options, std::uint32_t flags);
   void watch_all();
-  void stop_watching();
+  bool settle(DeviceWork& work) noexcept;
   // If the group is of no more use since: tells so.
   void look_at(const std::exception_ptr& error);
 
@@ -94,6 +100,7 @@ class DeviceGroup {
   bool stopping_ = false;
   bool closed_ = false;
   bool used_ = false;
+  int submitting_ = 0;
   std::uint64_t next_sequence_ = 0;  // of collectives
   std::thread watcher_;
 };
@@ -114,11 +121,13 @@ class DeviceWork final : public Work::State {
   std::string name() const override { return name_; }
 
   // Looks whether it is done, and keeps how it ended.
-  bool poll() const;
+  bool poll() const noexcept;
+  // It is part of something that is carried out later, perhaps often.
+  bool cannot_be_watched() const { return unseen_; }
 
  private:
   friend class DeviceGroup;
-  std::exception_ptr failure() const;
+  std::exception_ptr failure() const noexcept;
 
   const BackendLibrary& library_;
   const std::string name_;
@@ -127,7 +136,8 @@ class DeviceWork final : public Work::State {
   std::optional<std::uint64_t> sequence_;
   std::optional<int> source_;
   std::vector<FlightLog::Entry> records_;
-  mutable Outcome outcome_;
+  mutable Outcome outcome_;  // told by the group's watcher alone
+  mutable std::atomic<bool> unseen_ = false;
 };
 
 }  // namespace distrun

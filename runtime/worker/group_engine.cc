@@ -1,6 +1,7 @@
 #include "runtime/worker/group_engine.h"
 
 #include "runtime/worker/deadline.h"
+#include "runtime/worker/rank_order.h"
 #include "runtime/worker/two_level.h"
 
 #include <algorithm>
@@ -45,6 +46,8 @@ GroupEngine::GroupEngine(Identity identity, Links links, const std::vector<int>&
     runner_ = std::move(links_.host);
   else
     runner_ = std::make_unique<TwoLevel>(*flat_, *links_.transport, hosts, std::move(links_.host));
+  if (identity_.deterministic)
+    runner_ = std::make_unique<RankOrder>(std::move(runner_), identity_.rank, identity_.size);
 }
 
 GroupEngine::~GroupEngine() {
@@ -91,7 +94,7 @@ void GroupEngine::run(Call call, Timeout timeout) {
 }
 
 std::shared_ptr<QueuedWork> GroupEngine::start(std::vector<Call> calls, Timeout timeout,
-                                                std::function<void()> finish) {
+                                               std::function<void()> finish) {
   auto work = std::make_shared<QueuedWork>();
   work->timeout = timeout;
   work->group = identity_.name;
@@ -142,6 +145,7 @@ void GroupEngine::perform(QueuedWork& work) {
   }
   work.finish = nullptr;  // with what it holds
   work.outcome.set(std::move(outcome));
+  work.outcome.tell();
 }
 
 std::exception_ptr GroupEngine::perform(const Call& call, Timeout timeout) {
@@ -189,6 +193,7 @@ std::shared_ptr<QueuedWork> GroupEngine::start(const P2PCall& call, Timeout time
     log_.ended(record, !outcome);
     work->source = mine.peer;
     work->outcome.set(std::move(outcome));
+    work->outcome.tell();
   });
   if (!taken) {
     log_.ended(record, false);
@@ -275,22 +280,23 @@ std::exception_ptr GroupEngine::attempt(const Any& call, Timeout timeout, Step s
 
 void GroupEngine::abandon() noexcept {
   try {
-    die("it broke off", std::nullopt);
+    die("it broke off", std::nullopt, identity_.rank);
   } catch (...) {
     closed_ = true;
   }
   close_links();
 }
 
-// True: that was the first failure.
-bool GroupEngine::die(const std::string& text, std::optional<int> peer) {
+// `peer`: as this rank names it; `culprit`: as all do.  True: that was the first failure.
+bool GroupEngine::die(const std::string& text, std::optional<int> peer,
+                      std::optional<int> culprit) {
   {
     const std::lock_guard lock(mutex_);
     if (!dead_.empty()) return false;
-    dead_ = text;
+    dead_ = text.empty() ? "without a reason" : text;
     dead_peer_ = peer;
   }
-  if (on_failure_) on_failure_(text, peer);
+  if (on_failure_) on_failure_(text, culprit);
   return true;
 }
 
@@ -303,7 +309,7 @@ void GroupEngine::fail(const GroupFailure& failure) {
   if (board_)
     fall(board_->report(failure));
   else
-    die(failure.text, failure.peer);
+    die(failure.text, failure.peer, failure.peer);
 }
 
 std::string GroupEngine::late_text(const std::vector<int>& ranks, Timeout timeout) {
@@ -329,7 +335,7 @@ std::exception_ptr GroupEngine::fall(const GroupFailure& failure) {
                            std::to_string(identity_.rank) + ": " + failure.text;
   // A rank that is itself to blame has no peer to name, unless it is the one that it differs from.
   const auto peer = failure.peer == identity_.rank ? failure.other : failure.peer;
-  die(text, peer);
+  die(text, peer, failure.peer);
   close_links();  // after the report: who is cut off finds the reason in the store
   if (failure.kind == ErrorKind::timeout)
     return std::make_exception_ptr(DistTimeoutError(text, peer));
@@ -404,7 +410,7 @@ void GroupEngine::leave(const std::string& why) {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
   }
-  if (!die(why, std::nullopt) || !links_.transport) return;
+  if (!die(why, std::nullopt, identity_.rank) || !links_.transport) return;
   GroupFailure failure{ErrorKind::backend, identity_.rank, ""};
   failure.text = board_->name_of(identity_.rank) + " left the group: " + why;
   board_->report(failure);

@@ -36,6 +36,7 @@ class GroupEngine {
     std::string name;
     std::string description;
     Timeout timeout{};
+    bool deterministic = false;  // see GroupOptions
   };
   // Null in a group of one.
   struct Links {
@@ -67,12 +68,15 @@ class GroupEngine {
   void leave(const std::string& why);
   // Something beside it has failed: as if one of its own operations had.
   void fail(const GroupFailure& failure);
-  // `what` is called once, from whatever thread finds the first failure.  Before any operation.
-  void on_failure(std::function<void(const std::string& text, std::optional<int> peer)> what) {
+  // `what` is called once, from whatever thread finds the first failure, with the rank to blame.
+  // Before any operation.
+  void on_failure(std::function<void(const std::string& text, std::optional<int> culprit)> what) {
     on_failure_ = std::move(what);
   }
   // Throws if it is dead or closed.
   void ensure_open();
+  // Ends its threads.  REQUIRES: it is closed or dead.
+  void stop_threads();
 
  private:
   void admit(std::unique_lock<std::mutex>& lock);
@@ -89,11 +93,10 @@ class GroupEngine {
   [[noreturn]] void refuse(const P2PCall& call) const;
   std::exception_ptr failed(const std::string& name, GroupFailure failure, bool first_hand);
   std::exception_ptr fall(const GroupFailure& failure);
-  bool die(const std::string& text, std::optional<int> peer);
+  bool die(const std::string& text, std::optional<int> peer, std::optional<int> culprit);
   std::string late_text(const std::vector<int>& ranks, Timeout timeout);
   void close_links();
   void check_open() const;
-  void stop_threads();
 
   const Identity identity_;
   FlightLog log_;

@@ -28,6 +28,13 @@ std::string this_process() {
   return "pid " + std::to_string(::getpid()) + " on " + host;
 }
 
+constexpr const char* kDeterministic = "DISTRUN_DETERMINISTIC";
+
+bool is_on(const char* variable) {
+  const char* const value = std::getenv(variable);
+  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
+}
+
 // What a rank that cannot join tells the others, which would wait for it until their time is up.
 constexpr const char* kGaveUp = "gave_up";
 
@@ -174,12 +181,28 @@ void tell_that_it_gave_up(Store& group, const GroupEngine::Identity& me, const D
 
 }  // namespace
 
+namespace {
+
+// Ranks that reduce in different ways would wait for each other.
+void agree_on_reductions(Store& store, const GroupEngine::Identity& me) {
+  const std::string own = me.deterministic ? "on" : "off";
+  const std::string first = store.compare_set("deterministic", "", own);
+  if (first != own)
+    throw DistArgumentError("process group \"" + me.name + "\": deterministic reductions are " +
+                            own + " on rank " + std::to_string(me.rank) + " and " + first +
+                            " on another; GroupOptions::deterministic and " + kDeterministic +
+                            " are to be the same on all ranks");
+}
+
+}  // namespace
+
 GroupEngine::Links join(const MeetingPlace& place, const GroupEngine::Identity& me) {
   GroupEngine::Links links;
   if (me.size == 1) return links;
   const TimePoint deadline = deadline_after(me.timeout, "the group's timeout");
   links.store = std::make_shared<PrefixStore>(place.path + "/" + me.name, place.store->clone());
   try {
+    agree_on_reductions(*links.store, me);
     meet(*links.store, *links.store, me, deadline);
     connect_host(links, me, deadline);
     connect(links, me, place.local_address, deadline);
@@ -238,6 +261,7 @@ std::shared_ptr<ProcessGroup> init_process_group(std::string_view backend,
   GroupEngine::Identity me;
   me.timeout = options.timeout;
   me.description = options.description.empty() ? "default_pg" : options.description;
+  me.deterministic = options.deterministic || is_on(kDeterministic);
   MeetingPlace place;
   place.local_address = options.local_address;
   int attempt = 0;

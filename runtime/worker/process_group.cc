@@ -108,9 +108,18 @@ ProcessGroup::Impl::Impl(Backends of_backends, const GroupEngine::Identity& iden
     engine.leave(error.what());
     throw;
   }
-  engine.on_failure([this](const std::string& text, std::optional<int> peer) {
-    for (const auto& device : devices) device->abort(text, peer);
+  engine.on_failure([this](const std::string& text, std::optional<int> culprit) {
+    for (const auto& device : devices) device->abort(text, culprit);
   });
+  // A rank that could not make one of them has left: the others hear of it here.
+  if (!devices.empty()) engine.run(Call(), identity.timeout);
+}
+
+// Threads of the engine or of one device may be about to tell another device of a failure.
+ProcessGroup::Impl::~Impl() {
+  engine.leave("it was let go of");
+  engine.stop_threads();
+  for (const auto& device : devices) device->stop_watching();
 }
 
 DeviceGroup* ProcessGroup::Impl::device_group(Device device, OpType op) {
@@ -180,8 +189,9 @@ const std::string& ProcessGroup::backend() const {
   return impl_->backends.text;
 }
 std::string ProcessGroup::backend(DeviceType device) const {
+  const DeviceType memory = is_host_memory({device, 0}) ? DeviceType::cpu : device;
   for (const auto& [type, library] : impl_->backends.devices)
-    if (type == device) return library->name();
+    if (type == memory) return library->name();
   return is_host_memory({device, 0}) ? std::string(kGloo) : std::string();
 }
 Timeout ProcessGroup::timeout() const {
@@ -237,6 +247,7 @@ Work ProcessGroup::all_to_all_single(const Tensor& out, const ConstTensor& in,
 // On each backend that has work of all ranks, and at the engine, which can name who does not come.
 Work ProcessGroup::barrier(const CallOptions& options) {
   const Timeout timeout = limit(*impl_, options);
+  const TimePoint deadline = deadline_after(timeout, "barrier");
   CallOptions beside = options;
   beside.async_op = true;
   std::vector<std::shared_ptr<DeviceWork>> works;
@@ -244,7 +255,12 @@ Work ProcessGroup::barrier(const CallOptions& options) {
   for (const auto& device : impl_->devices) {
     if (!device->is_used()) continue;
     impl_->engine.ensure_open();
-    works.push_back(device->submit(std::span<const Call>(&call, 1), timeout, beside));
+    try {
+      works.push_back(device->submit(std::span<const Call>(&call, 1), timeout, beside));
+    } catch (const DistUnsupportedError&) {
+      // It has none.  Each rank comes to the engine's when its own operations are done.
+      device->wait_for_pending(deadline);
+    }
   }
   const auto finish = [works] {
     for (const auto& work : works) work->wait_until(TimePoint::max());
@@ -435,7 +451,7 @@ std::shared_ptr<DeviceWork> submit(ProcessGroup::Impl& impl, const P2PCall& call
   if (device == nullptr) return nullptr;
   impl.engine.ensure_open();
   options.async_op = async_op;
-  return device->submit(std::span<const P2PCall>(&call, 1), limit(impl, options), options);
+  return device->submit(std::span<const P2PCall>(&call, 1), limit(impl, options), options, false);
 }
 
 Work begin(ProcessGroup::Impl& impl, const P2PCall& call, const CallOptions& options) {
@@ -490,7 +506,7 @@ std::vector<Work> ProcessGroup::batch_isend_irecv(std::span<const P2POp> operati
       impl_->engine.ensure_open();
       CallOptions beside = options;
       beside.async_op = true;
-      works.emplace_back(device->submit(std::span<const P2PCall>(own), timeout, beside));
+      works.emplace_back(device->submit(std::span<const P2PCall>(own), timeout, beside, true));
     }
     for (const P2PCall& call : calls)
       if (impl_->device_group(call.device, call.op) == nullptr)
@@ -542,6 +558,7 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks
   me.size = static_cast<int>(members.size());
   me.timeout = options.timeout == Timeout::zero() ? timeout() : options.timeout;
   me.description = options.description;
+  me.deterministic = impl_->engine.identity().deterministic;
   const auto own = std::find(members.begin(), members.end(), rank());
   if (options.use_local_synchronization) {
     if (own == members.end()) return nullptr;
@@ -564,8 +581,16 @@ std::shared_ptr<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks
   global.reserve(members.size());
   for (const int member : members)
     global.push_back(impl_->global_ranks[static_cast<std::size_t>(member)]);
-  return std::make_shared<ProcessGroup>(std::make_unique<Impl>(
-      impl_->backends, me, impl_->place, std::move(global), local ? nullptr : impl_.get()));
+  try {
+    return std::make_shared<ProcessGroup>(std::make_unique<Impl>(
+        impl_->backends, me, impl_->place, std::move(global), local ? nullptr : impl_.get()));
+  } catch (const std::exception& error) {
+    // Those that are not in it may wait for this rank to split their communicator.
+    if (!local && std::any_of(impl_->devices.begin(), impl_->devices.end(),
+                              [](const auto& device) { return Impl::splits(*device); }))
+      impl_->engine.leave(error.what());
+    throw;
+  }
 }
 
 // Ranks that create groups in different orders, or of other members, would wait for each other
@@ -639,14 +664,18 @@ Buffer ProcessGroup::allocate(std::size_t bytes) {
 }
 
 void ProcessGroup::close(Timeout timeout) {
-  deadline_after(timeout, "close");
+  const TimePoint deadline = deadline_after(timeout, "close");
+  const auto left = [&] {
+    if (deadline == TimePoint::max()) return timeout;
+    return std::chrono::ceil<Timeout>(std::max(deadline - Clock::now(), Duration(0)));
+  };
   try {
-    for (const auto& device : impl_->devices) device->close(timeout);
+    for (const auto& device : impl_->devices) device->close(left());
   } catch (const DistError& error) {
     impl_->engine.leave(error.what());
     throw;
   }
-  impl_->engine.close(timeout);
+  impl_->engine.close(left());
 }
 
 void ProcessGroup::abort(const std::string& why) {

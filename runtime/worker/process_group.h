@@ -34,6 +34,9 @@ struct ProcessGroup::Impl {
   // Joins the group.  `parent`: whose communicators are split, where a backend can do it.
   Impl(Backends of_backends, const GroupEngine::Identity& identity, MeetingPlace meeting_place,
        std::vector<int> ranks, Impl* parent = nullptr);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   // With the other ranks of this group: that all make the same one out of it.
   void agree_on_group(const std::vector<int>& members);

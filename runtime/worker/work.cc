@@ -106,14 +106,18 @@ std::optional<std::uint64_t> Work::sequence_number() const {
 // ---- how it ended ------------------------------------------------------------------------------
 
 void Outcome::set(std::exception_ptr exception) {
+  const std::lock_guard lock(mutex_);
+  if (set_) return;
+  exception_ = std::move(exception);
+  set_ = true;
+  changed_.notify_all();
+}
+
+void Outcome::tell() {
   std::vector<std::function<void()>> next;
   {
     const std::lock_guard lock(mutex_);
-    if (set_) return;
-    exception_ = std::move(exception);
-    set_ = true;
     next.swap(then_);
-    changed_.notify_all();
   }
   for (const auto& what : next) what();
 }

@@ -40,7 +40,10 @@ struct Work::State {
 // How an operation ended, once it has; and who wants to hear of it.
 class Outcome {
  public:
+  // The first call counts.
   void set(std::exception_ptr exception);
+  // Calls what was added by then.  REQUIRES: it is set.
+  void tell();
   bool wait_until(TimePoint deadline) const;  // false: at the deadline not yet
   bool is_set() const;
   std::exception_ptr exception() const;

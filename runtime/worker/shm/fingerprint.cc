@@ -5,10 +5,6 @@
 namespace distrun::shm {
 namespace {
 
-bool has_reduction(OpType op) {
-  return op == OpType::all_reduce || op == OpType::reduce || op == OpType::reduce_scatter;
-}
-
 bool has_root(OpType op) {
   return op == OpType::broadcast || op == OpType::reduce || op == OpType::gather ||
          op == OpType::scatter;
@@ -117,7 +113,7 @@ Fingerprint fingerprint_of(const Call& call) {
   print.count = call.count;
   print.largest = call.count;
   print.dtype = static_cast<std::uint8_t>(call.dtype);
-  if (has_reduction(call.op)) print.reduce = static_cast<std::uint8_t>(call.reduce);
+  print.reduce = static_cast<std::uint8_t>(call.reduce);
   print.root = has_root(call.op) ? call.root : call.layout;
   take_parts(call.ins, print);
   take_parts(call.outs, print);

@@ -186,6 +186,7 @@ State& state() {
 }
 
 thread_local int current_device = 0;
+thread_local int capture_mode = 0;  // global
 
 void violation(const std::string& text) {
   const std::lock_guard lock(state().mutex);
@@ -361,11 +362,13 @@ CudaResult event_record(Event event, Stream stream) {
 }
 CudaResult event_query(Event event) {
   CUDA_CALL("event_query");
+  if (capture_mode != kRelaxed) violation("event_query outside of relaxed mode ends captures");
   const std::lock_guard lock(event->state->mutex);
   return event->state->fired >= event->state->recorded ? CudaResult::success
                                                        : CudaResult::not_ready;
 }
-CudaResult allow_calls_during_capture() {
+CudaResult exchange_capture_mode(int* mode) {
+  std::swap(*mode, capture_mode);
   return CudaResult::success;
 }
 
@@ -882,7 +885,7 @@ Api whole_api() {
           .event_destroy = event_destroy,
           .event_record = event_record,
           .event_query = event_query,
-          .allow_calls_during_capture = allow_calls_during_capture,
+          .exchange_capture_mode = exchange_capture_mode,
           .version = version,
           .error_text = error_text,
           .last_error = last_error,
@@ -952,8 +955,8 @@ void Faults::asynchronous_error(int device, NcclResult result) {
   const std::lock_guard lock(state().mutex);
   state().async[device] = result;
 }
-void Faults::capturing() {
-  state().capturing = true;
+void Faults::capturing(bool on) {
+  state().capturing = on;
 }
 void Faults::hold_aborts(std::latch& until) {
   state().aborts_wait_for = &until;

@@ -36,7 +36,7 @@ struct Faults {
   // The communicators of this device report an asynchronous error from now on.
   static void asynchronous_error(int device, NcclResult result);
   // All streams say that they are part of a graph that is being made.
-  static void capturing();
+  static void capturing(bool on = true);
   // ncclCommAbort does not come back before this.
   static void hold_aborts(std::latch& until);
   // ncclCommAbort takes this long.

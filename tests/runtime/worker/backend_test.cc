@@ -184,6 +184,107 @@ TEST_F(Backend, EveryCollectiveIsCarriedOutThere) {
                         group.close();
                       }),
               Each(""));
+  // Memory "on the GPU" is the host's here: by Gloo the results would have been the same.
+  EXPECT_GE(on_double::calls("all_reduce"), 3 * 2 * 4);
+  EXPECT_EQ(on_double::calls("all_gather"), 3 * 2);
+  EXPECT_EQ(on_double::calls("reduce_scatter"), 3 * 2);
+}
+
+// Which of NCCL's calls it becomes is to be the same on all ranks, and addresses are not.
+TEST_F(Backend, ListsThatLieDenselyOnOneRankOnlyAreCarriedOutAlike) {
+  EXPECT_THAT(on_gpus(2,
+                      [](ProcessGroup& group, Device gpu) {
+                        Floats dense(4), a(2), b(2), mine{static_cast<float>(group.rank()), 5};
+                        const bool one = group.rank() == 0;
+                        const Tensor first(one ? dense.data() : a.data(), 2, DType::float32, gpu);
+                        const Tensor second(one ? dense.data() + 2 : b.data(), 2, DType::float32,
+                                            gpu);
+                        group.all_gather(std::vector{first, second}, on(gpu, mine)).wait();
+                        EXPECT_EQ(static_cast<const float*>(second.data())[0], 1);
+                        const std::vector<ConstTensor> parts{first, second};
+                        group.reduce_scatter(on(gpu, mine), parts).wait();
+                        EXPECT_EQ(mine[1], 10);
+                        group.close();
+                      }),
+              Each(""));
+}
+
+TEST_F(Backend, AllToAllInPlaceIsRefusedThere) {
+  EXPECT_THAT(on_gpus(2,
+                      [](ProcessGroup& group, Device gpu) {
+                        Floats a{1}, b{2};
+                        const std::vector<Tensor> both{on(gpu, a), on(gpu, b)};
+                        const std::vector<ConstTensor> same(both.begin(), both.end());
+                        EXPECT_THROW(group.all_to_all(both, same), DistUnsupportedError);
+                        group.barrier();
+                      }),
+              Each(""));
+}
+
+TEST_F(Backend, BatchesOfOneMeetBatchesOfSeveral) {
+  EXPECT_THAT(on_gpus(3,
+                      [](ProcessGroup& group, Device gpu) {
+                        Floats mine{static_cast<float>(group.rank())}, got{-1};
+                        std::vector<P2POp> batch;
+                        if (group.rank() < 2)
+                          batch.push_back(P2POp::isend(on(gpu, mine), group.rank() + 1));
+                        if (group.rank() > 0)
+                          batch.push_back(P2POp::irecv(on(gpu, got), group.rank() - 1));
+                        for (Work& work : group.batch_isend_irecv(batch)) work.wait();
+                        EXPECT_EQ(got[0], static_cast<float>(group.rank() - 1));
+                      }),
+              Each(""));
+}
+
+TEST_F(Backend, TagsThatItDoesNotHaveAreRefused) {
+  EXPECT_THAT(on_gpus(2,
+                      [](ProcessGroup& group, Device gpu) {
+                        Floats data{1};
+                        EXPECT_THROW(group.isend(on(gpu, data), 1 - group.rank(), 7),
+                                     DistUnsupportedError);
+                      }),
+              Each(""));
+}
+
+TEST_F(Backend, PartsOfACudaGraphAreLeftAlone) {
+  EXPECT_THAT(on_gpus(1,
+                      [](ProcessGroup& group, Device gpu) {
+                        Floats data{1};
+                        group.all_reduce(on(gpu, data)).wait();
+                        on_double::Faults::capturing();
+                        Work work = group.all_reduce(on(gpu, data));
+                        for (int look = 0; look < 20; ++look) {
+                          EXPECT_FALSE(work.is_completed());
+                          std::this_thread::sleep_for(1ms);
+                        }
+                        EXPECT_EQ(work.exception(), nullptr);
+                        on_double::Faults::capturing(false);
+                        group.all_reduce(on(gpu, data)).wait();
+                        group.close();
+                      }),
+              Each(""));
+}
+
+TEST_F(Backend, ClosingWaitsForACallOfAnotherThread) {
+  EXPECT_THAT(on_gpus(2,
+                      [](ProcessGroup& group, Device gpu) {
+                        Floats data{1};
+                        std::thread other([&] {
+                          on_double::double_api().set_device(gpu.index);
+                          try {
+                            group.all_reduce(on(gpu, data));
+                          } catch (const DistError&) {
+                            // Closed before it began.
+                          }
+                        });
+                        try {
+                          group.close(5s);
+                        } catch (const DistError&) {
+                          // One of the two ranks had closed before it began.
+                        }
+                        other.join();
+                      }),
+              Each(""));
 }
 
 TEST_F(Backend, SendsAndReceivesGoThere) {
@@ -236,10 +337,16 @@ TEST_F(Backend, WhatComesLaterOnAStreamSeesTheResultWithoutAHostThatWaits) {
                       [](ProcessGroup& group, Device gpu) {
                         Floats values{1};
                         std::promise<float> seen;
+                        // One rank's stream stands still: a host that waits would wait for ever.
+                        std::promise<void> go;
+                        if (group.rank() == 0)
+                          on_double::enqueue(nullptr, [&] { go.get_future().wait(); });
                         Work work =
                             group.all_reduce(on(gpu, values), ReduceOp::sum, {.async_op = true});
                         work.wait_on(nullptr);
+                        EXPECT_FALSE(group.rank() == 0 && work.is_completed());
                         on_double::enqueue(nullptr, [&] { seen.set_value(values.front()); });
+                        go.set_value();
                         auto result = seen.get_future();
                         ASSERT_EQ(result.wait_for(20s), std::future_status::ready);
                         EXPECT_EQ(result.get(), 2);
@@ -478,6 +585,7 @@ TEST(Backends, AThirdPartysInCServesTheCpu) {
       group->all_reduce(values);
       EXPECT_EQ(values, (Floats{3, 3}));
       EXPECT_THROW(group->broadcast(values, 0), DistUnsupportedError);
+      group->barrier();  // of which it has none: the engine's
       // What was refused has ended nothing.
       Work work = group->all_reduce(values, ReduceOp::sum, {.async_op = true});
       work.wait();

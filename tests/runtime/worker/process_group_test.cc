@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <csignal>
 
 namespace distrun {
@@ -328,6 +330,75 @@ TEST(ProcessGroup, SeveralGroupsLiveOnOneStore) {
   for (auto& rank : ranks) rank.join();
 }
 
+TEST(ProcessGroup, HandsOutMemoryThatServesEveryGroupAndOutlivesIt) {
+  expect_nothing_thrown(as_ranks(3, [](ProcessGroup& group) {
+    Buffer buffer = group.allocate(std::size_t{1} << 20);
+    const auto values = buffer.as<float>();
+    EXPECT_EQ(values.front(), 0);
+    std::ranges::fill(values, static_cast<float>(group.rank()));
+    group.all_reduce(values);
+    EXPECT_THAT(values, ::testing::Each(3));
+    const auto pair = group.new_group({0, 1});
+    if (pair) {
+      pair->broadcast(values, 1);
+      pair->close();
+    }
+    EXPECT_EQ(values.back(), 3);
+    EXPECT_THROW(group.allocate(std::size_t{1} << 60), DistUnsupportedError);
+  }));
+}
+
+// Whatever carries them out: this test runs over shared memory and over Gloo.
+TEST(ProcessGroup, DeterministicReductionsAreInTheOrderOfRanks) {
+  const auto value = [](int rank, std::size_t i) {
+    return std::pow(10.0F, static_cast<float>((i + static_cast<std::size_t>(rank) * 5) % 7) - 3) /
+           3;
+  };
+  const auto store = std::make_shared<HashStore>();
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      const auto group = init_process_group("gloo", {.timeout = 30s,
+                                                     .store = store,
+                                                     .rank = rank,
+                                                     .world_size = 3,
+                                                     .name = "g",
+                                                     .deterministic = true});
+      for (const std::size_t count : {5U, 20'000U}) {
+        std::vector<float> data(count), expected(count);
+        for (std::size_t i = 0; i < count; ++i) {
+          data[i] = value(rank, i);
+          expected[i] = value(0, i) + value(1, i) + value(2, i);
+        }
+        group->all_reduce(data);
+        EXPECT_EQ(data, expected);
+      }
+      group->close();
+    });
+  for (auto& rank : ranks) rank.join();
+}
+
+TEST(ProcessGroup, DeterministicOnSomeRanksOnlyIsRefusedOnAll) {
+  const auto store = std::make_shared<HashStore>();
+  std::vector<std::string> thrown(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      try {
+        init_process_group("gloo", {.timeout = 30s,
+                                    .store = store,
+                                    .rank = rank,
+                                    .world_size = 2,
+                                    .name = "g",
+                                    .deterministic = rank == 1});
+      } catch (const DistError& error) {
+        thrown[static_cast<std::size_t>(rank)] = error.what();
+      }
+    });
+  for (auto& rank : ranks) rank.join();
+  EXPECT_THAT(thrown, ::testing::Each(HasSubstr("deterministic reductions are")));
+}
+
 TEST(ProcessGroup, TheFirstThatIsHeldIsTheDefault) {
   EXPECT_FALSE(is_initialized());
   EXPECT_THROW(default_group(), DistArgumentError);
@@ -338,9 +409,9 @@ TEST(ProcessGroup, TheFirstThatIsHeldIsTheDefault) {
 }
 
 TEST(ProcessGroup, UnknownBackendsAndHalfOptionsAreRefused) {
-  EXPECT_THROW(init_process_group("nccl", {}), DistUnsupportedError);
+  EXPECT_THROW(init_process_group("nosuch", {}), DistUnsupportedError);
   EXPECT_THROW(init_process_group("gloo", {.rank = 0, .world_size = 1}), DistArgumentError);
-  EXPECT_FALSE(is_available("nccl"));
+  EXPECT_FALSE(is_available("nosuch"));
   EXPECT_TRUE(is_available("gloo"));
   EXPECT_THROW(init_process_group(
                    "gloo", {.store = std::make_shared<HashStore>(), .rank = 2, .world_size = 2}),

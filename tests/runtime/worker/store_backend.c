@@ -142,6 +142,7 @@ static const drb_backend backend = {
     .abi = DRB_ABI,
     .name = "by_store",
     .devices = "cpu",
+    .capabilities = DRB_CAN_COALESCE,
     .device_type = 1,
     .default_timeout_ms = 60000,
     .probe = probe,

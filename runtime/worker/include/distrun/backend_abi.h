@@ -16,8 +16,9 @@
  * struct's `size`, which whoever fills it sets to his sizeof, says what is there; what is not there
  * counts as zero.  Pointers in an argument are only read during the call, unless said.
  *
- * Threads: a group's functions may be called from any thread.  The order of its operations is the
- * order of the calls of submit(), which takes one at a time; all ranks must have the same.
+ * Threads: a group's functions may be called from any thread, also several at once: the backend
+ * locks.  The order of its operations is the order of the calls of submit(); all ranks must have
+ * the same.
  */
 #pragma once
 
@@ -92,13 +93,13 @@ enum {
  *   all_reduce       outputs[0], from inputs[0] if given, else in place
  *   reduce           as all_reduce; written at the root only
  *   all_gather       inputs[0] -> outputs[0] of world_size times its count, or world_size outputs,
- *                    which may differ in size
+ *                    which may differ in size (one form or the other on all ranks)
  *   gather           inputs[0] -> the same, at the root only
  *   scatter          at the root inputs[0] of world_size times the count, or world_size inputs,
  *                    which may differ in size -> outputs[0]
  *   reduce_scatter   inputs as of scatter, on every rank -> outputs[0]
  *   all_to_all       one input and one output, in equal parts or as the splits say; or world_size
- *                    of each
+ *                    of each.  No output is an input
  *   send, recv       inputs[0] to `peer`; outputs[0] from `peer`
  *   barrier          no tensors
  */
@@ -120,7 +121,12 @@ typedef struct drb_op {
   const uint64_t* output_splits;
 } drb_op;
 
-enum { DRB_CALL_ASYNC = 1u };
+enum {
+  DRB_CALL_ASYNC = 1u,
+  /* Sends and receives that are a batch, if only of one: all ranks of the group take part in
+   * connecting for it, if that is still to be done. */
+  DRB_CALL_BATCH = 2u
+};
 
 /* How an operation is called.
  *
@@ -205,10 +211,10 @@ typedef struct drb_progress {
 enum {
   DRB_CAN_SPLIT = 1u,
   DRB_CAN_SHRINK = 2u,
-  DRB_CAN_COALESCE = 4u,
+  DRB_CAN_COALESCE = 4u, /* else submit() is given one operation */
   DRB_CAN_REGISTER = 8u,
   DRB_CAN_ALLOCATE = 16u,
-  DRB_CAN_TAG = 32u,      /* tags are honoured; else they are ignored: order is the match */
+  DRB_CAN_TAG = 32u,      /* else tags are 0: order is the match */
   DRB_CAN_ANY_RANK = 64u, /* recv from any source */
   DRB_IS_STREAM_ORDERED = 128u
 };

@@ -10,7 +10,8 @@
 //   auto half = world->new_group({0, 1});                    // null on the others
 //
 // Every rank calls the same operations in the same order with the same arguments.  Ranks that do
-// not are told so on all sides before any data moves: which two ranks, and what differs.
+// not are told so on all sides before any data moves: which two ranks, and what differs.  (In
+// memory of the CPU.  On a GPU nothing is compared: who is behind is named when the time is up.)
 //
 // Every operation has a deadline, from its start to its end.  After any failure (a rank died, timed
 // out or disagreed) the group is of no more use: each later call throws DistBackendError with the
@@ -120,7 +121,8 @@ class Work {
 
 struct CallOptions {
   // Zero: the group's.  Counted from the moment when the operation begins (an asynchronous one
-  // begins when those before it are done).
+  // begins when those before it are done); on a GPU from the call, with all that is before it
+  // there.
   Timeout timeout = Timeout::zero();
   bool async_op = false;  // do not wait: the Work tells when it is done
   // Tensors on a GPU: a cudaStream_t of their device; null is the default stream.  The operation
@@ -197,7 +199,7 @@ class ProcessGroup {
   // As above, with one tensor for each rank; they may differ in size.
   Work reduce_scatter(const Tensor& out, std::span<const ConstTensor> ins,
                       Reduction reduction = ReduceOp::sum, const CallOptions& options = {});
-  // ins[j] to rank j, into its outs[this rank].  ins[j] may be outs[j].
+  // ins[j] to rank j, into its outs[this rank].  ins[j] may be outs[j] (not on a GPU).
   Work all_to_all(std::span<const Tensor> outs, std::span<const ConstTensor> ins,
                   const CallOptions& options = {});
   // As above, with parts of one tensor.  Splits count rows (of the first dimension), one for each
@@ -225,8 +227,8 @@ class ProcessGroup {
   // ---- between two ranks ----
 
   // What is sent with one tag arrives in the order in which it was sent.  Beside the collectives:
-  // neither waits for the other.  A receiver whose tensor has another type or count
-  // ends the group, and both sides are told why.
+  // neither waits for the other.  A receiver whose tensor has another type or count ends the group,
+  // and both sides are told why.  NCCL has no tags, compares nothing, and needs the source.
   void send(const ConstTensor& data, int to, int tag = 0, const CallOptions& options = {});
   Work isend(const ConstTensor& data, int to, int tag = 0, const CallOptions& options = {});
   // No source: from whoever sends first.  Returns the sender.
@@ -234,6 +236,8 @@ class ProcessGroup {
            const CallOptions& options = {});
   Work irecv(const Tensor& data, std::optional<int> from = std::nullopt, int tag = 0,
              const CallOptions& options = {});
+  // All at once; a batch of one rank meets batches of its peers.  One Work for each operation, in
+  // their order; on a GPU one for all of that device, before those.
   std::vector<Work> batch_isend_irecv(std::span<const P2POp> operations,
                                       const CallOptions& options = {});
 
@@ -300,6 +304,11 @@ struct GroupOptions {
   // This rank's GPU, if it is known already: its backend connects at once, and new_group() splits
   // its communicators off this group's.  On all ranks or on none.
   std::optional<Device> device_id = std::nullopt;
+  // Reductions in memory of the CPU give the same bits wherever the ranks run and whichever way
+  // data goes, for the same number of ranks: reduced in the order of ranks.  Slower for small data,
+  // and takes memory for the data once more.  The same on all ranks; sub-groups do as their parent.
+  // DISTRUN_DETERMINISTIC=1 turns it on for every group.
+  bool deterministic = false;
   // The backends' own settings, by "BACKEND.SETTING": {{"nccl.max_ctas", "8"}}.
   std::vector<std::pair<std::string, std::string>> backend_options = {};
 };
