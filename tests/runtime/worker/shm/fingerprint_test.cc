@@ -54,7 +54,6 @@ TEST(ShmFingerprint, EqualCallsOfEveryOperationAgreeAtOnce) {
 
 TEST(ShmFingerprint, WhatAnOperationDoesNotUseIsNotCompared) {
   Call a = call_of(OpType::broadcast), b = a;
-  b.reduce = ReduceOp::max;
   b.factor = 3;
   EXPECT_TRUE(agreed(Ranks({a, b}).prints));
   a = call_of(OpType::barrier), b = a;
