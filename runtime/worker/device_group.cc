@@ -2,6 +2,7 @@
 
 #include "runtime/worker/deadline.h"
 #include "runtime/worker/lent_store.h"
+#include <distrun/dlpack.h>
 
 #include <algorithm>
 #include <set>
@@ -40,34 +41,6 @@ drb_op_kind kind_of(OpType op) {
       return DRB_RECV;
   }
   return DRB_BARRIER;
-}
-
-// DLPack's: int 0, uint 1, float 2, bfloat 4, complex 5, bool 6.
-std::uint8_t code_of(DType dtype) {
-  switch (dtype) {
-    case DType::int8:
-    case DType::int16:
-    case DType::int32:
-    case DType::int64:
-      return 0;
-    case DType::uint8:
-    case DType::uint16:
-    case DType::uint32:
-    case DType::uint64:
-      return 1;
-    case DType::boolean:
-      return 6;
-    case DType::float16:
-    case DType::float32:
-    case DType::float64:
-      return 2;
-    case DType::bfloat16:
-      return 4;
-    case DType::complex64:
-    case DType::complex128:
-      return 5;
-  }
-  return 2;
 }
 
 std::string name_of(std::span<const Call> calls) {
@@ -124,8 +97,9 @@ struct DeviceGroup::Ops {
     drb_tensor tensor{};
     tensor.data = const_cast<void*>(data);
     tensor.count = count;
-    tensor.dtype_code = code_of(dtype);
-    tensor.dtype_bits = static_cast<std::uint8_t>(8 * size_of(dtype));
+    const DLPackType type = dlpack_type(dtype);
+    tensor.dtype_code = type.code;
+    tensor.dtype_bits = type.bits;
     tensor.device_type = static_cast<std::int32_t>(device.type);
     tensor.device_index = device.index;
     return tensor;
