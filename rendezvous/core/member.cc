@@ -253,10 +253,8 @@ void Member::on_message(int dial, const Refused& refused) {
       if (was_attached) return;  // of a word that crossed its own
       note_answer(who + ": " + refused.why);
       drop(dial);
-      return release(
-          line.contact);  // it does not know this node's round, so it does not count on it
-      note_answer(who + ": " + refused.why);
-      return leave_line(dial, refused.why);
+      // It does not know this node's round, so it does not count on it.
+      return release(line.contact);
     case RefusalCode::closed:
       return give_up(GaveUp::closed, who + ": " + refused.why);
     case RefusalCode::version:
