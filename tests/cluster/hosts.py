@@ -385,6 +385,8 @@ class Host:
                     yield int(entry.name)
             except (FileNotFoundError, ProcessLookupError):
                 continue  # gone meanwhile
+            except PermissionError:
+                continue  # sshd's child before it knows who logs in: another user, who may be looked at with CAP_SYS_PTRACE only
 
     # -- processes --
 
