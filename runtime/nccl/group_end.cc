@@ -248,8 +248,12 @@ TimePoint Group::listen(TimePoint now) {
       fail(*failure);
       return TimePoint::max();
     }
-  } catch (const Failed&) {
+  } catch (const Failed& failed) {
     // A store that is gone fails no group: its operations do not need it.
+    if (failed.status() == DRB_BACKEND) {
+      fail({.text = failed.what()});
+      return TimePoint::max();
+    }
   }
   return now + pause;
 }

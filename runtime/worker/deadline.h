@@ -8,7 +8,8 @@
 
 namespace distrun {
 
-// Throws DistArgumentError for a negative timeout, with `what` in front.
+// Both throw DistArgumentError for a negative timeout, with `what` in front.
+void require_not_negative(Timeout timeout, const char* what);
 TimePoint deadline_after(Timeout timeout, const char* what);
 
 // "250 ms", or "ever" for kNoTimeout.

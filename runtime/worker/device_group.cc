@@ -182,7 +182,7 @@ DeviceGroup::DeviceGroup(const BackendLibrary& library, const GroupEngine::Ident
                          const std::shared_ptr<Store>& store, const Options& options,
                          const std::vector<int>& global_ranks,
                          std::function<void(const GroupFailure& failure)> failed,
-                         DeviceGroup* parent)
+                         std::function<void()> look, DeviceGroup* parent)
     : library_(library),
       options_(options),
       identity_(identity),
@@ -193,7 +193,8 @@ DeviceGroup::DeviceGroup(const BackendLibrary& library, const GroupEngine::Ident
   std::vector<drb_option> pairs;
   pairs.reserve(options.settings.size());
   for (const auto& [key, value] : options.settings) pairs.push_back({key.c_str(), value.c_str()});
-  const LentStore lent(store ? store : std::make_shared<HashStore>());
+  const auto news = std::make_shared<BadNews>(std::move(look));
+  const LentStore lent(store ? store : std::make_shared<HashStore>(), news);
   const drb_group_options given{.size = sizeof(drb_group_options),
                                 .flags = options.index ? std::uint32_t{DRB_GROUP_EAGER} : 0U,
                                 .rank = identity.rank,
@@ -205,8 +206,12 @@ DeviceGroup::DeviceGroup(const BackendLibrary& library, const GroupEngine::Ident
                                 .store = lent.get(),
                                 .options = pairs.data()};
   const drb_backend& backend = library_.functions();
-  library_.check(parent != nullptr ? backend.split(parent->group_, 0, &given, &group_)
-                                   : backend.create(&given, &group_));
+  const drb_status status = parent != nullptr ? backend.split(parent->group_, 0, &given, &group_)
+                                              : backend.create(&given, &group_);
+  // The reason why it gave up, rather than its words for it.
+  if (const std::exception_ptr heard = news->end(); heard && status != DRB_OK)
+    std::rethrow_exception(heard);
+  library_.check(status);
 }
 
 void DeviceGroup::stay_out_of_split(Timeout timeout) {

@@ -40,11 +40,14 @@ class DeviceGroup {
 
   // `store`: of this group and backend alone; null if it has but one rank, which needs none.
   // `failed`: called with each failure of an operation, from any thread.
+  // `look`: asked now and then while it is made, from any thread; throws if there is no use in
+  // going on.
   // `parent`: split off it, in a call of all its ranks; null: made anew.
   DeviceGroup(const BackendLibrary& library, const GroupEngine::Identity& identity,
               const std::shared_ptr<Store>& store, const Options& options,
               const std::vector<int>& global_ranks,
-              std::function<void(const GroupFailure& failure)> failed, DeviceGroup* parent);
+              std::function<void(const GroupFailure& failure)> failed, std::function<void()> look,
+              DeviceGroup* parent);
   ~DeviceGroup();
   DeviceGroup(const DeviceGroup&) = delete;
   DeviceGroup& operator=(const DeviceGroup&) = delete;

@@ -70,7 +70,7 @@ void GroupEngine::admit(std::unique_lock<std::mutex>& lock) {
   check_open();
 }
 
-void GroupEngine::run(Call call, Timeout timeout) {
+void GroupEngine::run(Call&& call, Timeout timeout) {
   std::unique_lock lock(mutex_);
   admit(lock);
   if (busy_ || !queue_.empty()) {
@@ -134,7 +134,8 @@ void GroupEngine::perform(QueuedWork& work) {
   for (std::size_t i = 0; i < work.calls.size(); ++i) {
     if (!outcome) {
       log_.started(work.records[i]);
-      outcome = perform(work.calls[i], work.timeout);
+      outcome = refusal();
+      if (!outcome) outcome = perform(work.calls[i], work.timeout);
     }
     log_.ended(work.records[i], !outcome);
   }
@@ -146,6 +147,15 @@ void GroupEngine::perform(QueuedWork& work) {
   work.finish = nullptr;  // with what it holds
   work.outcome.set(std::move(outcome));
   work.outcome.tell();
+}
+
+// What an operation ends with that waited for its turn in vain; null: it may go on.
+std::exception_ptr GroupEngine::refusal() noexcept try {
+  const std::lock_guard lock(mutex_);
+  check_open();
+  return nullptr;
+} catch (...) {
+  return std::current_exception();
 }
 
 std::exception_ptr GroupEngine::perform(const Call& call, Timeout timeout) {
@@ -211,6 +221,7 @@ void GroupEngine::refuse(const P2PCall& call) const {
 }
 
 std::exception_ptr GroupEngine::perform(P2PCall& call, Timeout timeout) {
+  if (auto refused = refusal()) return refused;
   return guarded(call, timeout, [&](TimePoint deadline) { p2p_->run(call, deadline); });
 }
 
@@ -229,12 +240,6 @@ std::optional<std::uint64_t> number_of(const P2PCall&) {
 
 template <class Any, class Step>
 std::exception_ptr GroupEngine::guarded(const Any& call, Timeout timeout, Step step) noexcept {
-  try {
-    const std::lock_guard lock(mutex_);
-    check_open();
-  } catch (...) {
-    return std::current_exception();
-  }
   try {
     return attempt(call, timeout, step);
   } catch (...) {
@@ -303,6 +308,12 @@ bool GroupEngine::die(const std::string& text, std::optional<int> peer,
 void GroupEngine::ensure_open() {
   const std::lock_guard lock(mutex_);
   check_open();
+}
+
+void GroupEngine::look_for_failure() {
+  ensure_open();
+  if (!board_) return;
+  if (const auto told = board_->reported(Timeout(0))) std::rethrow_exception(fall(*told));
 }
 
 void GroupEngine::fail(const GroupFailure& failure) {

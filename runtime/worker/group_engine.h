@@ -55,7 +55,7 @@ class GroupEngine {
   const Identity& identity() const { return identity_; }
 
   // All throw DistBackendError if the group is dead or closed.
-  void run(Call call, Timeout timeout);
+  void run(Call&& call, Timeout timeout);
   // `finish`: after it, by whoever ran it, if it went well.
   std::shared_ptr<QueuedWork> start(std::vector<Call> calls, Timeout timeout,
                                     std::function<void()> finish = nullptr);
@@ -75,6 +75,8 @@ class GroupEngine {
   }
   // Throws if it is dead or closed.
   void ensure_open();
+  // Throws also if it has failed on another rank; asks the store.
+  void look_for_failure();
   // Ends its threads.  REQUIRES: it is closed or dead.
   void stop_threads();
 
@@ -82,6 +84,8 @@ class GroupEngine {
   void admit(std::unique_lock<std::mutex>& lock);
   void number(Call& call) { call.sequence = next_sequence_++; }
   void work_off();
+  std::exception_ptr refusal() noexcept;
+  // REQUIRES: the group was open when this operation's turn came.
   std::exception_ptr perform(const Call& call, Timeout timeout);
   void perform(QueuedWork& work);
   std::exception_ptr perform(P2PCall& call, Timeout timeout);

@@ -257,7 +257,7 @@ std::shared_ptr<ProcessGroup> default_group() {
 std::shared_ptr<ProcessGroup> init_process_group(std::string_view backend,
                                                  const GroupOptions& options) {
   Backends backends = Backends::resolve(backend, options);
-  deadline_after(options.timeout, "GroupOptions::timeout");
+  require_not_negative(options.timeout, "GroupOptions::timeout");
   GroupEngine::Identity me;
   me.timeout = options.timeout;
   me.description = options.description.empty() ? "default_pg" : options.description;

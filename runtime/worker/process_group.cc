@@ -102,7 +102,8 @@ ProcessGroup::Impl::Impl(Backends of_backends, const GroupEngine::Identity& iden
         from = parent->devices[devices.size()].get();
       devices.push_back(std::make_unique<DeviceGroup>(
           *library, identity, store, options, global_ranks,
-          [this](const GroupFailure& failure) { engine.fail(failure); }, from));
+          [this](const GroupFailure& failure) { engine.fail(failure); },
+          [this] { engine.look_for_failure(); }, from));
     }
   } catch (const std::exception& error) {
     engine.leave(error.what());
@@ -139,11 +140,11 @@ bool ProcessGroup::Impl::splits(const DeviceGroup& device) {
 namespace {
 
 Timeout limit(const ProcessGroup::Impl& impl, const CallOptions& options) {
-  deadline_after(options.timeout, "CallOptions::timeout");
+  require_not_negative(options.timeout, "CallOptions::timeout");
   return options.timeout == Timeout::zero() ? impl.engine.identity().timeout : options.timeout;
 }
 
-Work issue(ProcessGroup::Impl& impl, Call call, const CallOptions& options) {
+Work issue(ProcessGroup::Impl& impl, Call&& call, const CallOptions& options) {
   const Timeout timeout = limit(impl, options);
   if (DeviceGroup* const device = impl.device_group(call.device, call.op)) {
     impl.engine.ensure_open();
@@ -266,7 +267,7 @@ Work ProcessGroup::barrier(const CallOptions& options) {
     for (const auto& work : works) work->wait_until(TimePoint::max());
   };
   if (options.async_op) return Work(impl_->engine.start({call}, timeout, finish));
-  impl_->engine.run(call, timeout);
+  impl_->engine.run(Call(call), timeout);
   finish();
   return {};
 }
@@ -553,7 +554,7 @@ std::vector<int> sorted_ranks(std::span<const int> ranks, int size) {
 std::shared_ptr<ProcessGroup> ProcessGroup::new_group(std::span<const int> ranks,
                                                       const SubgroupOptions& options) {
   const std::vector<int> members = sorted_ranks(ranks, size());
-  deadline_after(options.timeout, "SubgroupOptions::timeout");
+  require_not_negative(options.timeout, "SubgroupOptions::timeout");
   GroupEngine::Identity me;
   me.size = static_cast<int>(members.size());
   me.timeout = options.timeout == Timeout::zero() ? timeout() : options.timeout;

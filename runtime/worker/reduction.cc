@@ -211,7 +211,9 @@ bool is_integer(DType dtype) {
 }  // namespace
 
 std::string why_no_reduction(DType dtype, ReduceOp op) {
-  std::string name = std::string(to_string(op)) + " of " + std::string(to_string(dtype));
+  const auto since = [&](const char* why) {
+    return std::string(to_string(op)) + " of " + std::string(to_string(dtype)) + why;
+  };
   const bool complex = dtype == DType::complex64 || dtype == DType::complex128;
   const bool whole = is_integer(dtype) || dtype == DType::boolean;
   switch (op) {
@@ -220,16 +222,16 @@ std::string why_no_reduction(DType dtype, ReduceOp op) {
       return "";
     case ReduceOp::avg:
     case ReduceOp::premul_sum:
-      return whole ? name + ": it needs floating point or complex numbers" : "";
+      return whole ? since(": it needs floating point or complex numbers") : "";
     case ReduceOp::min:
     case ReduceOp::max:
-      return complex ? name + ": complex numbers have no order" : "";
+      return complex ? since(": complex numbers have no order") : "";
     case ReduceOp::band:
     case ReduceOp::bor:
     case ReduceOp::bxor:
-      return whole ? "" : name + ": it needs integers or bool";
+      return whole ? "" : since(": it needs integers or bool");
   }
-  return name;
+  return since("");
 }
 
 void prepare(DType dtype, ReduceOp op, double factor, void* to, const void* from,

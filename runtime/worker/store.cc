@@ -8,10 +8,14 @@
 
 namespace distrun {
 
-TimePoint deadline_after(Timeout timeout, const char* what) {
+void require_not_negative(Timeout timeout, const char* what) {
   if (timeout < Timeout::zero())
     throw DistArgumentError(std::string(what) +
                             ": a negative timeout: " + std::to_string(timeout.count()) + " ms");
+}
+
+TimePoint deadline_after(Timeout timeout, const char* what) {
+  require_not_negative(timeout, what);
   const TimePoint now = Clock::now();
   if (timeout >= std::chrono::duration_cast<Timeout>(TimePoint::max() - now))
     return TimePoint::max();
@@ -40,12 +44,12 @@ std::int64_t add_to_stored(const std::string& key, const std::string& text, std:
 }
 
 Store::Store(Timeout timeout) {
-  deadline_after(timeout, "store");
+  require_not_negative(timeout, "store");
   timeout_ms_ = timeout.count();
 }
 
 void Store::set_timeout(Timeout timeout) {
-  deadline_after(timeout, "set_timeout");
+  require_not_negative(timeout, "set_timeout");
   timeout_ms_ = timeout.count();
 }
 

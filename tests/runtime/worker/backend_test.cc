@@ -384,6 +384,34 @@ TEST_F(Backend, GroupsOutOfGroupsHaveTheirOwn) {
   }
 }
 
+// The others are inside the backend by then, which hears nothing of a rank that never got there.
+TEST_F(Backend, ARankThatCannotMakeItsPartIsNamedToThoseWhoConnect) {
+  register_backend("picky", double_entry);
+  on_double::reset_double();
+  const auto store = std::make_shared<HashStore>();
+  std::vector<std::future<std::string>> thrown;
+  for (int rank = 0; rank < 3; ++rank)
+    thrown.push_back(std::async(std::launch::async, [&, rank]() -> std::string {
+      on_double::double_api().set_device(rank);
+      GroupOptions options{.timeout = 60s, .store = store, .rank = rank, .world_size = 3};
+      options.name = "g";
+      options.backend_options = {{"picky.watchdog_ms", "5"}, {"picky.store_poll_ms", "10"}};
+      if (rank == 1) options.backend_options.emplace_back("picky.no_such_thing", "5");
+      options.device_id = Device{DeviceType::cuda, rank};
+      try {
+        init_process_group("cuda:picky", options);
+      } catch (const DistError& error) {
+        const auto peer = error.peer_rank();
+        return error.what() + (peer ? " [" + std::to_string(*peer) + "]" : std::string());
+      }
+      return "nothing";
+    }));
+  EXPECT_THAT(thrown[1].get(), HasSubstr("no_such_thing"));
+  for (const int rank : {0, 2})
+    EXPECT_THAT(thrown[static_cast<std::size_t>(rank)].get(),
+                AllOf(HasSubstr("rank 1"), HasSubstr("no_such_thing"), ::testing::EndsWith("[1]")));
+}
+
 TEST_F(Backend, ARankThatDoesNotComeIsNamedAndTheWholeGroupIsOfNoMoreUse) {
   const auto thrown = on_gpus(2, [](ProcessGroup& group, Device gpu) {
     Floats values{1};

@@ -121,7 +121,7 @@ TEST_P(RankThatStops, IsTheOneThatAllOthersName) {
         {.rank = rank, .size = kSize, .name = "g", .description = "", .timeout = 20s},
         std::move(links), {0, 1, 2, 3});
     try {
-      engine.run(side.call, 500ms);
+      engine.run(Call(side.call), 500ms);
       if (rank != kStopped) ADD_FAILURE() << "rank " << rank << " did not notice";
     } catch (const DistError& error) {
       if (rank == kStopped) return;

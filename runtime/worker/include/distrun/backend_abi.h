@@ -141,8 +141,9 @@ typedef struct drb_call {
 } drb_call;
 
 /* Keys and values shared by the ranks, seen through the host.  The group's name is already part of
- * every key.  Each function returns DRB_OK, DRB_TIMEOUT, DRB_STORE or DRB_NETWORK, and comes back
- * within its timeout, or else the store's own.  One call at a time on each clone. */
+ * every key.  Each function returns DRB_OK, DRB_TIMEOUT, DRB_STORE, DRB_NETWORK or, if the host has
+ * heard that the group has failed on another rank and nothing is to be waited for, DRB_BACKEND; and
+ * comes back within its timeout, or else the store's own.  One call at a time on each clone. */
 typedef struct drb_store {
   uint32_t size;
   uint32_t reserved;
