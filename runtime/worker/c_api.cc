@@ -17,6 +17,9 @@ struct distrun_group_s {
 struct distrun_work_s {
   distrun::Work work;
 };
+struct distrun_buffer_s {
+  distrun::Buffer buffer;
+};
 
 namespace distrun {
 namespace {
@@ -245,6 +248,28 @@ distrun_result distrun_abort(distrun_group group, const char* why) {
 
 void distrun_free(distrun_group group) {
   delete group;
+}
+
+// ---- memory ------------------------------------------------------------------------------------
+
+distrun_result distrun_allocate(distrun_group group, size_t bytes, distrun_buffer* buffer) {
+  return guarded([&] {
+    if (buffer == nullptr) throw DistArgumentError("no place for the buffer");
+    *buffer = nullptr;
+    *buffer = new distrun_buffer_s{group_of(group).allocate(bytes)};
+  });
+}
+
+void* distrun_buffer_data(distrun_buffer buffer) {
+  return buffer == nullptr ? nullptr : buffer->buffer.data();
+}
+
+int32_t distrun_buffer_is_registered(distrun_buffer buffer) {
+  return buffer != nullptr && buffer->buffer.is_registered() ? 1 : 0;
+}
+
+void distrun_buffer_free(distrun_buffer buffer) {
+  delete buffer;
 }
 
 // ---- collectives -------------------------------------------------------------------------------

@@ -1,17 +1,15 @@
 #include "runtime/worker/shm/heap.h"
 
+#include "runtime/worker/shm/memory_left.h"
 #include "runtime/worker/shm/unix_socket.h"
 #include <distrun/error.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <fcntl.h>
-#include <fstream>
 #include <new>
 #include <stdexcept>
 #include <string>
-#include <string_view>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -24,6 +22,7 @@ namespace {
 
 constexpr std::uint64_t kMagic = 0x6472'6865'6170'0001;
 constexpr std::size_t kSmallest = std::size_t{16} << 20;
+constexpr std::size_t kPiece = std::size_t{16} << 20;  // of what is taken from the kernel at once
 
 struct Header {
   std::uint64_t magic = kMagic;
@@ -51,17 +50,6 @@ std::byte* map_empty(int fd, std::size_t bytes) {
   // A dump of this process would touch, and so make, all of it.
   ::madvise(data, bytes, MADV_DONTDUMP);
   return static_cast<std::byte*>(data);
-}
-
-// What the machine could still give; nullopt: it does not tell.
-std::optional<std::uint64_t> available_memory() {
-  std::ifstream file("/proc/meminfo");
-  constexpr std::string_view kName = "MemAvailable:";
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with(kName))
-      if (const auto kib = std::strtoull(line.c_str() + kName.size(), nullptr, 10); kib > 0)
-        return kib * 1024;
-  return std::nullopt;
 }
 
 std::size_t heap_bytes() {
@@ -179,17 +167,21 @@ std::byte* Heap::allocate(std::size_t wanted) {
       std::ranges::find_if(free_, [&](const auto& its) { return its.second >= bytes; });
   if (gap == free_.end()) return nullptr;
   // Here the kernel would rather end some process than refuse.
-  if (const auto most = available_memory(); most && bytes > *most)
-    throw DistUnsupportedError(what + "this machine has " + std::to_string(*most) + " left");
+  if (const auto left = memory_left(); left && bytes > left->bytes)
+    throw DistUnsupportedError(what + left->whose + " has " + std::to_string(left->bytes) +
+                               " left");
   const std::uint64_t at = gap->first + (gap->second - bytes);
-  int result = -1;
-  do {
-    result = ::fallocate(memory_.get(), 0, static_cast<off_t>(at), static_cast<off_t>(bytes));
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) {
-    const std::string why = std::generic_category().message(errno);
-    punch(at, bytes);
-    throw DistUnsupportedError(what + why);
+  // In pieces: a signal may undo all of a piece, and a profiler sends them all the time.
+  for (std::size_t done = 0; done < bytes;) {
+    const std::size_t piece = std::min(kPiece, bytes - done);
+    if (::fallocate(memory_.get(), 0, static_cast<off_t>(at + done), static_cast<off_t>(piece)) ==
+        0) {
+      done += piece;
+    } else if (errno != EINTR) {
+      const std::string why = std::generic_category().message(errno);
+      punch(at, bytes);
+      throw DistUnsupportedError(what + why);
+    }
   }
   std::byte* const data = data_ + at;
   // The kernel has a limit on how often a mapping may change its rights.

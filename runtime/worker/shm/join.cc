@@ -141,7 +141,7 @@ class Joining {
   bool collect_ready();
   void open_all(const Message& welcome, std::vector<Fd> fds);
   void open_heaps(std::vector<Fd> fds);
-  std::vector<Fd> heaps_from_first(const Fd& socket);
+  Message heaps_from_first(const Fd& socket, std::vector<Fd>& heaps);
   void tell_all(const Message& verdict);
   Joined result(const Message& verdict);
   Fd call_first(const std::string& name);
@@ -472,7 +472,12 @@ Joined Joining::as_other(const HostIdentity& host) {
       } catch (const std::exception& error) {
         set_text(ready, on_rank(rank_, error.what()));
       }
-      if (message.heaps != 0) open_heaps(heaps_from_first(socket));
+      if (message.heaps != 0) {
+        std::vector<Fd> heaps;
+        const Message second = heaps_from_first(socket, heaps);
+        if (second.kind == Kind::verdict) return result(second);
+        open_heaps(std::move(heaps));
+      }
       ready.heaps = membership_.heaps.empty() ? 0 : 1;
       send(socket, ready, {}, deadline_);
       message = from_first(socket, fds);
@@ -511,12 +516,11 @@ Message Joining::from_first(const Fd& socket, std::vector<Fd>& fds) {
 }
 
 // None if they are more than this process may have open.
-std::vector<Fd> Joining::heaps_from_first(const Fd& socket) {
+Message Joining::heaps_from_first(const Fd& socket, std::vector<Fd>& heaps) {
   const std::string before = problem_;
-  std::vector<Fd> fds;
-  from_first(socket, fds);
+  const Message message = from_first(socket, heaps);
   problem_ = before;
-  return fds;
+  return message;
 }
 
 }  // namespace

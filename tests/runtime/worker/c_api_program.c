@@ -91,6 +91,24 @@ static void errors(distrun_group world) {
   need(distrun_init(&small, &none) == DISTRUN_INVALID_ARGUMENT, "a config of another size");
 }
 
+static void buffers(distrun_group world) {
+  const int32_t size = distrun_size(world);
+  distrun_buffer buffer = NULL;
+  OK(distrun_allocate(world, 100000 * sizeof(float), &buffer));
+  float* data = distrun_buffer_data(buffer);
+  need(data != NULL && data[99999] == 0, "memory of zeros");
+  need(distrun_buffer_is_registered(buffer) == (size > 1), "the ranks of one host share memory");
+  for (size_t i = 0; i < 100000; ++i) data[i] = 1;
+  OK(distrun_all_reduce(data, data, 100000, DISTRUN_FLOAT32, DISTRUN_SUM, world, NULL));
+  need(data[0] == (float)size && data[99999] == (float)size, "all_reduce where it lies");
+  distrun_buffer_free(buffer);
+  distrun_buffer_free(NULL);
+  need(distrun_buffer_data(NULL) == NULL && distrun_buffer_is_registered(NULL) == 0, "no buffer");
+  need(distrun_allocate(world, 8, NULL) == DISTRUN_INVALID_ARGUMENT, "no place for a buffer");
+  need(distrun_allocate(world, (size_t)1 << 60, &buffer) == DISTRUN_UNSUPPORTED && buffer == NULL,
+       "more memory than there is");
+}
+
 int main(void) {
   distrun_config config = DISTRUN_CONFIG_INITIALIZER;
   config.timeout_ms = 30000;
@@ -98,6 +116,7 @@ int main(void) {
   OK(distrun_init(&config, &world));
   collectives(world);
   works(world);
+  buffers(world);
   errors(world);
   const int32_t ranks[2] = {0, 1};
   OK(distrun_new_group(world, ranks, 2, 0, &pair));

@@ -7,7 +7,8 @@
 //
 // It is good for every group of this process, and may outlive the one that gave it.  No rank needs
 // to know what memory the others have: where one of them has other memory, data is copied as
-// always.  A child of fork() that uses it shares it with its parent.
+// always.  A child of fork() that uses it shares it with its parent.  Before the process is in a
+// group with another rank of its host it gets ordinary memory.
 #pragma once
 
 #include <distrun/tensor.h>

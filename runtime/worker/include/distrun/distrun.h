@@ -76,6 +76,7 @@ enum { DISTRUN_CPU = 1, DISTRUN_CUDA = 2, DISTRUN_CUDA_HOST = 3, DISTRUN_ROCM = 
 
 typedef struct distrun_group_s* distrun_group;
 typedef struct distrun_work_s* distrun_work;
+typedef struct distrun_buffer_s* distrun_buffer;
 
 typedef struct distrun_config {
   uint32_t size;           /* of this struct, as the caller knows it */
@@ -123,6 +124,18 @@ distrun_result distrun_close(distrun_group group, int64_t timeout_ms);
 distrun_result distrun_abort(distrun_group group, const char* why);
 /* Closes first, for at most five seconds, if that was not done.  NULL is nothing. */
 void distrun_free(distrun_group group);
+
+/* ---- memory: distrun_buffer_free() each ---- */
+
+/* Zeros, for tensors of the CPU that collectives read where they lie (buffer.h).  No other rank
+ * takes part; it is good for every group of the process, and may outlive this one. */
+distrun_result distrun_allocate(distrun_group group, size_t bytes, distrun_buffer* buffer);
+/* At a page's beginning; NULL: no bytes, or `buffer` is NULL. */
+void* distrun_buffer_data(distrun_buffer buffer);
+/* 0: ordinary memory, since this host's ranks cannot share any, or no more of it. */
+int32_t distrun_buffer_is_registered(distrun_buffer buffer);
+/* NULL is nothing. */
+void distrun_buffer_free(distrun_buffer buffer);
 
 /* ---- collectives: `send` may be `recv` ---- */
 
