@@ -1,15 +1,16 @@
-// all_reduce through shared memory, alone:
+// all_reduce of ranks of one host by distrun, through the public interface:
 //   shm_load RANKS BYTES SECONDS pinned|free [registered|copies]
 //
 // `registered`: of memory that the ranks lend each other.
 // With `copies`, instead: every rank copies as many bytes twice, within its own memory, all at
 // once; what one could hope for from a library that copies everything in and out once.
-#include "runtime/worker/shm/shared_memory.h"
 #include "tests/bench/collective_load.h"
 #include "tests/bench/forked_ranks.h"
+#include <distrun/process_group.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <stdexcept>
 #include <string>
 
@@ -26,30 +27,26 @@ int main(int argc, char** argv) {
   const std::string path = "/tmp/distrun-shm-load-" + std::to_string(getpid());
   const int status = load::run_ranks(ranks, [&](int rank) {
     if (pinned) load::pin(rank);
-    distrun::FileStore store(path, ranks);
-    const auto deadline = distrun::Clock::now() + std::chrono::minutes(2);
-    auto shared = distrun::connect_shared_memory(store, rank, ranks, deadline);
-    if (!shared.runner) throw std::runtime_error(shared.why_not);
-    std::vector<float> own(variant == "registered" ? 0 : count);
-    distrun::Buffer lent;
-    if (variant == "registered") lent = distrun::allocate_buffer(count * sizeof(float));
-    if (variant == "registered" && !lent.is_registered())
-      throw std::runtime_error("no memory to be lent");
-    const std::span<float> data = lent.is_registered() ? lent.as<float>() : std::span(own);
-    distrun::Call call;
-    call.op = distrun::OpType::all_reduce;
-    call.count = copies ? 1 : count;
-    call.in = reinterpret_cast<const std::byte*>(data.data());
-    call.out = reinterpret_cast<std::byte*>(data.data());
+    distrun::GroupOptions options;
+    options.store = std::make_shared<distrun::FileStore>(path, ranks);
+    options.rank = rank;
+    options.world_size = ranks;
+    const auto group = distrun::init_process_group("gloo", options);
+    const bool registered = variant == "registered";
+    const distrun::Buffer lent = group->allocate((registered ? count : 1) * sizeof(float));
+    if (!lent.is_registered()) throw std::runtime_error("the ranks share no memory");
+    std::vector<float> own(count);
     std::vector<float> room(copies ? count : 0);
+    const std::span<float> data = registered ? lent.as<float>().first(count) : std::span(own);
+    const std::span<float> reduced = data.first(copies ? 1 : count);
     load::measure(rank, data.data(), count, seconds, [&] {
       if (copies) {
         std::memcpy(room.data(), data.data(), count * sizeof(float));
         std::memcpy(data.data(), room.data(), count * sizeof(float));
       }
-      shared.runner->run(call, deadline);
-      ++call.sequence;
+      group->all_reduce(reduced);
     });
+    group->close();
   });
   unlink(path.c_str());
   return status;
