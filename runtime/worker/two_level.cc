@@ -10,17 +10,32 @@ namespace distrun {
 namespace {
 
 constexpr Channel kBetweenHosts = 1;
+constexpr int kNoneOfThem = -1;
+
+int place_of(int rank, const std::vector<int>& ranks) {
+  return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+}
+
+// What goes wrong in the whole names the ranks of a part as that does.
+template <class Step>
+auto as_part(const std::vector<int>& ranks, Step step) {
+  try {
+    return step();
+  } catch (const PeerLost& lost) {
+    const int place = place_of(lost.peer, ranks);
+    throw PeerLost(place < static_cast<int>(ranks.size()) ? place : kNoneOfThem, lost.what());
+  }
+}
 
 // Of a transfer by the transport that it is a part of.
 class SubTransfer final : public Transfer {
  public:
   SubTransfer(std::unique_ptr<Transfer> whole, const std::vector<int>& ranks)
       : whole_(std::move(whole)), ranks_(ranks) {}
-  bool wait(TimePoint deadline) override { return whole_->wait(deadline); }
-  int peer() const override {
-    const auto found = std::find(ranks_.begin(), ranks_.end(), whole_->peer());
-    return static_cast<int>(found - ranks_.begin());
+  bool wait(TimePoint deadline) override {
+    return as_part(ranks_, [&] { return whole_->wait(deadline); });
   }
+  int peer() const override { return place_of(whole_->peer(), ranks_); }
 
  private:
   std::unique_ptr<Transfer> whole_;
@@ -51,25 +66,30 @@ void as_whole(const std::vector<int>& ranks, Step step) {
 
 SubTransport::SubTransport(Transport& whole, std::vector<int> ranks, Channel channel)
     : whole_(whole), ranks_(std::move(ranks)), channel_(channel) {
-  const auto own = std::find(ranks_.begin(), ranks_.end(), whole.rank());
-  DISTRUN_CHECK(own != ranks_.end());
-  rank_ = static_cast<int>(own - ranks_.begin());
+  rank_ = place_of(whole.rank(), ranks_);
+  DISTRUN_CHECK(rank_ < size());
 }
 
 std::unique_ptr<Transfer> SubTransport::send(int peer, std::span<const std::byte> message,
                                              Channel channel) {
-  return std::make_unique<SubTransfer>(
-      whole_.send(ranks_[static_cast<std::size_t>(peer)], message, channel_ + channel), ranks_);
+  const int to = ranks_[static_cast<std::size_t>(peer)];
+  return as_part(ranks_, [&] {
+    return std::make_unique<SubTransfer>(whole_.send(to, message, channel_ + channel), ranks_);
+  });
 }
 
 std::unique_ptr<Transfer> SubTransport::receive(int peer, std::span<std::byte> room,
                                                 Channel channel) {
-  return std::make_unique<SubTransfer>(
-      whole_.receive(ranks_[static_cast<std::size_t>(peer)], room, channel_ + channel), ranks_);
+  const int from = ranks_[static_cast<std::size_t>(peer)];
+  return as_part(ranks_, [&] {
+    return std::make_unique<SubTransfer>(whole_.receive(from, room, channel_ + channel), ranks_);
+  });
 }
 
 std::unique_ptr<Transfer> SubTransport::receive_any(std::span<std::byte> room, Channel channel) {
-  return std::make_unique<SubTransfer>(whole_.receive_any(room, channel_ + channel), ranks_);
+  return as_part(ranks_, [&] {
+    return std::make_unique<SubTransfer>(whole_.receive_any(room, channel_ + channel), ranks_);
+  });
 }
 
 TwoLevel::TwoLevel(Collectives& flat, Transport& transport, const std::vector<int>& host_of,

@@ -26,7 +26,6 @@ namespace {
 
 using namespace std::chrono_literals;
 using test::CallCase;
-using test::kRanks;
 using test::kVictim;
 using test::Rank;
 using ::testing::AnyOf;
@@ -35,15 +34,26 @@ using ::testing::HasSubstr;
 using Clock = std::chrono::steady_clock;
 
 enum class Fault { killed, stopped, late, wrong };
-enum class Carrier { shared_memory, gloo, two_levels };
+// On two levels: hosts of as many ranks each, and not.
+enum class Carrier { shared_memory, gloo, two_levels, even_hosts };
 
 const char* to_string(Fault fault) {
   constexpr std::array kNames{"killed", "stopped", "late", "wrong"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 const char* to_string(Carrier carrier) {
-  constexpr std::array kNames{"shared_memory", "gloo", "two_levels"};
+  constexpr std::array kNames{"shared_memory", "gloo", "two_levels", "even_hosts"};
   return kNames[static_cast<std::size_t>(carrier)];
+}
+
+// The victim shares a host with rank 0, for which others wait.
+std::vector<int> hosts_of(Carrier carrier) {
+  if (carrier == Carrier::two_levels) return {0, 0, 1};
+  if (carrier == Carrier::even_hosts) return {0, 0, 1, 1};
+  return {0, 0, 0};
+}
+int ranks_of(Carrier carrier) {
+  return static_cast<int>(hosts_of(carrier).size());
 }
 
 // Well above what goes with the agreement, so that it happens in the middle of moving data, too.
@@ -116,19 +126,20 @@ void signal_this_process_soon(int signal, const std::string& store) {
   }).detach();
 }
 
-class Trio {
+class Trial {
  public:
-  Trio(const CallCase& of, Fault fault, Carrier carrier) : fault_(fault), carrier_(carrier) {
-    for (int rank = 0; rank < kRanks; ++rank)
+  Trial(const CallCase& of, Fault fault, Carrier carrier) : fault_(fault), carrier_(carrier) {
+    for (int rank = 0; rank < ranks_of(carrier); ++rank)
       ranks_.emplace_back(dir_, rank, [this, &of, rank] { return body(of, rank); });
   }
   std::vector<Seen> seen() {
-    for (int rank = 0; rank < kRanks; ++rank)
+    for (int rank = 0; rank < ranks_of(carrier_); ++rank)
       if (rank != kVictim) at(rank).join();
     if (fault_ == Fault::stopped) ::kill(victim(), SIGKILL);
     at(kVictim).join();
     std::vector<Seen> all;
-    for (int rank = 0; rank < kRanks; ++rank) all.push_back(Seen::decode(at(rank).report()));
+    for (int rank = 0; rank < ranks_of(carrier_); ++rank)
+      all.push_back(Seen::decode(at(rank).report()));
     return all;
   }
   pid_t victim() { return at(kVictim).pid(); }
@@ -140,10 +151,10 @@ class Trio {
     // Objects take the time of the group; all have joined long before that is over.
     const bool short_group = of.kind == CallCase::Kind::of_objects && fault_ != Fault::killed;
     std::shared_ptr<Store> own = std::make_shared<FileStore>(dir_ / "store");
-    // The victim shares a host with rank 0, for which the other host waits.
-    if (carrier_ == Carrier::two_levels)
-      own = std::make_shared<test::HostsStore>(std::vector{0, 0, 1}, own);
-    const auto world = test::join_by_file(dir_, rank, kRanks, short_group ? 6s : 60s, own);
+    const auto hosts = hosts_of(carrier_);
+    if (hosts.back() != 0) own = std::make_shared<test::HostsStore>(hosts, own);
+    const auto world =
+        test::join_by_file(dir_, rank, ranks_of(carrier_), short_group ? 6s : 60s, own);
     world->barrier();
     const bool victim = rank == kVictim;
     const bool timed = fault_ == Fault::stopped || fault_ == Fault::late;
@@ -197,18 +208,18 @@ const Outcome& outcome_of(const Param& of) {
   if (const auto found = known.find(of); found != known.end()) return found->second;
   const auto& [fault, carrier, name] = of;
   ::setenv("DISTRUN_SHARED_MEMORY", carrier == Carrier::gloo ? "0" : "1", 1);
-  std::vector<std::pair<Param, std::unique_ptr<Trio>>> trios;
+  std::vector<std::pair<Param, std::unique_ptr<Trial>>> trials;
   const auto all = cases();
   for (auto at = std::find(all.begin(), all.end(), of); at != all.end(); ++at) {
     if (std::get<Fault>(*at) != fault || std::get<Carrier>(*at) != carrier) break;
-    if (trios.size() == kAtOnce) break;
-    trios.emplace_back(
-        *at, std::make_unique<Trio>(call_named(std::get<std::string>(*at)), fault, carrier));
+    if (trials.size() == kAtOnce) break;
+    trials.emplace_back(
+        *at, std::make_unique<Trial>(call_named(std::get<std::string>(*at)), fault, carrier));
   }
-  for (auto& [which, trio] : trios) {
+  for (auto& [which, trial] : trials) {
     Outcome& outcome = known[which];
-    outcome.victim = trio->victim();
-    outcome.seen = trio->seen();
+    outcome.victim = trial->victim();
+    outcome.seen = trial->seen();
   }
   return known.at(of);
 }
@@ -222,7 +233,7 @@ TEST_P(FaultInCall, IsToldToTheOtherRanks) {
   // Who would have sent, nobody knows.
   const bool from_any = name == "recv_from_any";
   constexpr const char* kNobody = ": nobody sent anything within ";
-  for (int rank = 0; rank < kRanks; ++rank) {
+  for (int rank = 0; rank < ranks_of(carrier); ++rank) {
     const Seen& seen = outcome.seen[static_cast<std::size_t>(rank)];
     if (rank == kVictim && (fault == Fault::killed || fault == Fault::stopped)) continue;
     std::printf("%s | %s | %s | rank %d: %s, peer %d, %ld ms: %s\n", name.c_str(), to_string(fault),
@@ -262,8 +273,8 @@ TEST_P(FaultInCall, IsToldToTheOtherRanks) {
         // The calls of two ranks, one of which is this or does not fit the others'.
         EXPECT_NE(seen.peer, -1);
         EXPECT_NE(seen.peer, rank);
-        EXPECT_THAT(seen.text, ContainsRegex(": rank [0-2] called .* rank [0-2], which called |"
-                                             ": rank [0-2] called .*, rank [0-2] called "));
+        EXPECT_THAT(seen.text, ContainsRegex(": rank [0-3] called .* rank [0-3], which called |"
+                                             ": rank [0-3] called .*, rank [0-3] called "));
         EXPECT_THAT(seen.text, HasSubstr(victim));
         EXPECT_THAT(seen.text, HasSubstr("they differ in "));
         break;
@@ -276,17 +287,25 @@ std::string name_of(const ::testing::TestParamInfo<Param>& info) {
   return std::string(to_string(fault)) + "_" + to_string(carrier) + "_" + name;
 }
 
+bool carries(Carrier carrier, const CallCase& call) {
+  // Sends and receives go over Gloo, whatever the collectives do.
+  if (carrier == Carrier::gloo) return true;
+  if (call.kind != CallCase::Kind::collective) return false;
+  if (carrier == Carrier::shared_memory) return true;
+  // On two levels go these; the others over Gloo.
+  const auto is = [&](const char* name) { return call.name == name; };
+  if (is("broadcast") || call.name.starts_with("all_reduce")) return true;
+  return carrier == Carrier::even_hosts &&
+         (is("reduce") || is("all_gather") || is("reduce_scatter"));
+}
+
 std::vector<Param> cases() {
   std::vector<Param> all;
   for (const Fault fault : {Fault::killed, Fault::stopped, Fault::late, Fault::wrong})
-    for (const Carrier carrier : {Carrier::shared_memory, Carrier::gloo, Carrier::two_levels}) {
+    for (const Carrier carrier :
+         {Carrier::shared_memory, Carrier::gloo, Carrier::two_levels, Carrier::even_hosts}) {
       for (const CallCase& call : all_calls()) {
-        const bool collective = call.kind == CallCase::Kind::collective;
-        // Sends and receives go over Gloo, whatever the collectives do.
-        if (!collective && carrier != Carrier::gloo) continue;
-        // On two levels go these; the others over Gloo.
-        const bool on_two = call.name == "broadcast" || call.name.starts_with("all_reduce");
-        if (!on_two && carrier == Carrier::two_levels) continue;
+        if (!carries(carrier, call)) continue;
         // Of objects the library itself agrees on the sizes.
         if (call.kind == CallCase::Kind::of_objects && fault == Fault::wrong) continue;
         all.emplace_back(fault, carrier, call.name);

@@ -21,13 +21,15 @@ struct CallCase {
   enum class Kind { collective, between_two, of_objects } kind = Kind::collective;
 };
 
-inline constexpr int kRanks = 3;
 inline constexpr int kVictim = 1;  // the other side of rank 0's sends and receives
 
 namespace detail {
 
-inline std::vector<std::vector<float>> parts(std::size_t count) {
-  return std::vector<std::vector<float>>(kRanks, std::vector<float>(count, 1.0F));
+inline std::size_t ranks(const ProcessGroup& group) {
+  return static_cast<std::size_t>(group.size());
+}
+inline std::vector<std::vector<float>> parts(const ProcessGroup& group, std::size_t count) {
+  return std::vector<std::vector<float>>(ranks(group), std::vector<float>(count, 1.0F));
 }
 inline std::vector<Tensor> outs(std::vector<std::vector<float>>& memory) {
   return {memory.begin(), memory.end()};
@@ -57,10 +59,10 @@ inline CallCase between(std::string name, Step zero, Step one) {
 
 inline std::vector<CallCase> collective_calls() {
   using Options = CallOptions;
-  using detail::ins, detail::outs, detail::parts;
+  using detail::ins, detail::outs, detail::parts, detail::ranks;
   using Group = ProcessGroup;
   using Size = std::size_t;
-  constexpr int kRoot = 2;
+  constexpr int kRoot = 2;  // of at least three
   return {
       {"broadcast",
        [](Group& group, Size count, Size more, const Options& options) {
@@ -85,50 +87,50 @@ inline std::vector<CallCase> collective_calls() {
        }},
       {"all_gather",
        [](Group& group, Size count, Size more, const Options& options) {
-         auto all = parts(count + more);
+         auto all = parts(group, count + more);
          group.all_gather(outs(all), std::vector<float>(count + more), options);
        }},
       {"all_gather_into_tensor",
        [](Group& group, Size count, Size more, const Options& options) {
-         std::vector<float> all((count + more) * kRanks);
+         std::vector<float> all((count + more) * ranks(group));
          group.all_gather_into_tensor(all, std::vector<float>(count + more), options);
        }},
       {"gather",
        [](Group& group, Size count, Size more, const Options& options) {
-         auto all = parts(count + more);
+         auto all = parts(group, count + more);
          const bool root = group.rank() == kRoot;
          group.gather(std::vector<float>(count + more), root ? outs(all) : std::vector<Tensor>(),
                       kRoot, options);
        }},
       {"scatter",
        [](Group& group, Size count, Size more, const Options& options) {
-         const auto all = parts(count + more);
+         const auto all = parts(group, count + more);
          std::vector<float> mine(count + more);
          const bool root = group.rank() == kRoot;
          group.scatter(mine, root ? ins(all) : std::vector<ConstTensor>(), kRoot, options);
        }},
       {"reduce_scatter",
        [](Group& group, Size count, Size more, const Options& options) {
-         const auto all = parts(count + more);
+         const auto all = parts(group, count + more);
          std::vector<float> mine(count + more);
          group.reduce_scatter(mine, ins(all), ReduceOp::sum, options);
        }},
       {"reduce_scatter_tensor",
        [](Group& group, Size count, Size more, const Options& options) {
-         const std::vector<float> all((count + more) * kRanks);
+         const std::vector<float> all((count + more) * ranks(group));
          std::vector<float> mine(count + more);
          group.reduce_scatter_tensor(mine, all, ReduceOp::sum, options);
        }},
       {"all_to_all",
        [](Group& group, Size count, Size more, const Options& options) {
-         const auto from = parts(count + more);
-         auto to = parts(count + more);
+         const auto from = parts(group, count + more);
+         auto to = parts(group, count + more);
          group.all_to_all(outs(to), ins(from), options);
        }},
       {"all_to_all_single",
        [](Group& group, Size count, Size more, const Options& options) {
-         const std::vector<float> from((count + more) * kRanks);
-         std::vector<float> to((count + more) * kRanks);
+         const std::vector<float> from((count + more) * ranks(group));
+         std::vector<float> to((count + more) * ranks(group));
          group.all_to_all_single(to, from, {}, {}, options);
        }},
       {"all_reduce_coalesced",
@@ -139,14 +141,14 @@ inline std::vector<CallCase> collective_calls() {
       {"all_gather_into_tensor_coalesced",
        [](Group& group, Size count, Size more, const Options& options) {
          const std::vector<float> a(count), b(1 + more);
-         std::vector<float> all_a(count * kRanks), all_b((1 + more) * kRanks);
+         std::vector<float> all_a(count * ranks(group)), all_b((1 + more) * ranks(group));
          group.all_gather_into_tensor_coalesced(std::vector<Tensor>{all_a, all_b},
                                                 std::vector<ConstTensor>{a, b}, options);
        }},
       {"reduce_scatter_tensor_coalesced",
        [](Group& group, Size count, Size more, const Options& options) {
          std::vector<float> a(count), b(1 + more);
-         const std::vector<float> all_a(count * kRanks), all_b((1 + more) * kRanks);
+         const std::vector<float> all_a(count * ranks(group)), all_b((1 + more) * ranks(group));
          group.reduce_scatter_tensor_coalesced(std::vector<Tensor>{a, b},
                                                std::vector<ConstTensor>{all_a, all_b},
                                                ReduceOp::sum, options);
@@ -247,7 +249,8 @@ inline std::vector<CallCase> calls_of_objects() {
       {"scatter_object",
        [=](Group& group, std::size_t count, std::size_t, const CallOptions&) {
          const bool root = group.rank() == 2;
-         scatter_object(group, std::vector<json>(root ? kRanks : 0, object(count)), 2);
+         scatter_object(group, std::vector<json>(root ? detail::ranks(group) : 0, object(count)),
+                        2);
        },
        kKind},
       {"send_recv_object_list",
