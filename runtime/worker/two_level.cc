@@ -62,6 +62,24 @@ void as_whole(const std::vector<int>& ranks, Step step) {
   }
 }
 
+// A part of `call`, with no memory yet.  What is averaged is divided when all of it is added up.
+Call step_of(const Call& call, OpType op) {
+  Call step;
+  step.op = op;
+  step.reduce = call.reduce == ReduceOp::avg ? ReduceOp::sum : call.reduce;
+  step.dtype = call.dtype;
+  step.factor = call.factor;
+  step.sequence = call.sequence;
+  return step;
+}
+
+// The same after every rank has put its data in, once.
+Call later_step_of(const Call& call, OpType op) {
+  Call step = step_of(call, op);
+  if (step.reduce == ReduceOp::premul_sum) step.reduce = ReduceOp::sum;
+  return step;
+}
+
 }  // namespace
 
 SubTransport::SubTransport(Transport& whole, std::vector<int> ranks, Channel channel)
@@ -94,23 +112,24 @@ std::unique_ptr<Transfer> SubTransport::receive_any(std::span<std::byte> room, C
 
 TwoLevel::TwoLevel(Collectives& flat, Transport& transport, const std::vector<int>& host_of,
                    std::unique_ptr<CallRunner> host)
-    : flat_(flat), size_(transport.size()), host_of_(host_of), host_(std::move(host)) {
-  const int own = host_of_[static_cast<std::size_t>(transport.rank())];
-  std::vector<std::vector<int>> on_host;
+    : flat_(flat),
+      rank_(transport.rank()),
+      size_(transport.size()),
+      host_of_(host_of),
+      host_(std::move(host)) {
   for (int rank = 0; rank < size_; ++rank) {
     const auto its = static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank)]);
-    if (its == on_host.size()) on_host.emplace_back();
-    on_host[its].push_back(rank);
+    if (its == on_host_.size()) on_host_.emplace_back();
+    on_host_[its].push_back(rank);
   }
-  locals_ = on_host[static_cast<std::size_t>(own)];
-  local_rank_ = static_cast<int>(std::find(locals_.begin(), locals_.end(), transport.rank()) -
-                                 locals_.begin());
-  shards_ = locals_.size() > 1 && std::all_of(on_host.begin(), on_host.end(), [&](const auto& one) {
-              return one.size() == locals_.size();
-            });
-  for (const auto& ranks : on_host)
+  locals_ = on_host_[static_cast<std::size_t>(host_of_[static_cast<std::size_t>(rank_)])];
+  local_rank_ = place_of(rank_, locals_);
+  shards_ = locals_.size() > 1 &&
+            std::all_of(on_host_.begin(), on_host_.end(),
+                        [&](const Ranks& ranks) { return ranks.size() == locals_.size(); });
+  for (const Ranks& ranks : on_host_)
     peers_.push_back(shards_ ? ranks[static_cast<std::size_t>(local_rank_)] : ranks.front());
-  if (on_host.size() == 1 || (!shards_ && !leads())) return;
+  if (on_host_.size() == 1 || (!shards_ && !leads())) return;
   between_ = std::make_unique<SubTransport>(transport, peers_, kBetweenHosts);
   hosts_ = std::make_unique<Collectives>(*between_,
                                          [this](const Call& call, const std::vector<int>& part) {
@@ -125,9 +144,33 @@ void TwoLevel::close() {
 
 void TwoLevel::run(const Call& call, TimePoint deadline) {
   if (flat_.agree(call, deadline)) return;
-  if (call.op == OpType::all_reduce) return all_reduce(call, deadline);
+  if (on_host_.size() == 1) return in_host(call, deadline);
+  if (call.op == OpType::all_reduce)
+    return shards_ ? all_reduce_shards(call, deadline) : all_reduce(call, deadline);
   if (call.op == OpType::broadcast) return broadcast(call, deadline);
+  if (shards_ && call.op == OpType::reduce) return reduce(call, deadline);
+  if (shards_ && call.op == OpType::all_gather) return all_gather(call, deadline);
+  if (shards_ && call.op == OpType::reduce_scatter) return reduce_scatter(call, deadline);
   flat_.move(call, deadline);
+}
+
+// Of `out`, one for each rank of a host.
+std::vector<Part> TwoLevel::shares_of(const Call& call) const {
+  const std::size_t width = size_of(call.dtype);
+  const std::size_t ranks = locals_.size();
+  std::vector<Part> shares;
+  std::uint64_t at = 0;
+  for (std::size_t rank = 0; rank < ranks; ++rank) {
+    const std::uint64_t count = call.count / ranks + (rank < call.count % ranks ? 1 : 0);
+    shares.push_back({call.out + at * width, count});
+    at += count;
+  }
+  return shares;
+}
+
+std::byte* TwoLevel::room(std::size_t bytes) {
+  scratch_.resize(std::max<std::size_t>(bytes, 1));  // memory, even if for nothing
+  return scratch_.data();
 }
 
 void TwoLevel::in_host(Call call, TimePoint deadline) {
@@ -141,18 +184,11 @@ void TwoLevel::among_hosts(const Call& call, TimePoint deadline) {
 
 // The network is used by all ranks of a host at once, and each reduces a part only.
 void TwoLevel::all_reduce_shards(const Call& call, TimePoint deadline) {
-  const std::size_t width = size_of(call.dtype);
-  const std::size_t ranks = locals_.size();
   Call step = call;
   step.root = 0;
-  std::vector<Part> shards;
-  std::uint64_t at = 0;
-  for (std::size_t rank = 0; rank < ranks; ++rank) {
-    const std::uint64_t count = call.count / ranks + (rank < call.count % ranks ? 1 : 0);
-    step.ins.push_back({call.in + at * width, count});
-    shards.push_back({call.out + at * width, count});
-    at += count;
-  }
+  std::vector<Part> shards = shares_of(call);
+  for (const Part& shard : shards)
+    step.ins.push_back({call.in + (shard.data - call.out), shard.count});
   const Part mine = shards[static_cast<std::size_t>(local_rank_)];
   if (step.reduce == ReduceOp::avg) step.reduce = ReduceOp::sum;
   step.op = OpType::reduce_scatter;
@@ -175,7 +211,6 @@ void TwoLevel::all_reduce_shards(const Call& call, TimePoint deadline) {
 }
 
 void TwoLevel::all_reduce(const Call& call, TimePoint deadline) {
-  if (shards_) return all_reduce_shards(call, deadline);
   Call step = call;
   step.root = 0;
   if (step.reduce == ReduceOp::avg) step.reduce = ReduceOp::sum;
@@ -208,6 +243,83 @@ void TwoLevel::broadcast(const Call& call, TimePoint deadline) {
   if (leads()) among_hosts(step, deadline);
   step.root = 0;
   if (!here && host_) in_host(step, deadline);
+}
+
+// Each rank of a host reduces its share, which the root collects from those of its host.
+void TwoLevel::reduce(const Call& call, TimePoint deadline) {
+  const std::size_t width = size_of(call.dtype);
+  const int root_host = host_of_[static_cast<std::size_t>(call.root)];
+  const bool at_root = rank_ == call.root;
+  const bool here = root_host == host_of_[static_cast<std::size_t>(rank_)];
+  Call step = step_of(call, OpType::reduce_scatter);
+  std::vector<Part> shares = shares_of(call);
+  for (const Part& share : shares)
+    step.ins.push_back({call.in + (share.data - call.out), share.count});
+  // The data of all but the root stays as it is.
+  Part mine = shares[static_cast<std::size_t>(local_rank_)];
+  if (!at_root) mine.data = room(mine.count * width);
+  step.out = mine.data;
+  step.count = mine.count;
+  in_host(step, deadline);
+
+  if (mine.count > 0) {
+    step = later_step_of(call, OpType::reduce);
+    step.root = root_host;
+    step.in = step.out = mine.data;
+    step.count = mine.count;
+    among_hosts(step, deadline);
+  }
+  if (!here) return;
+  finish(call.dtype, call.reduce, mine.data, mine.count, size_);
+
+  step = later_step_of(call, OpType::gather);
+  step.root = place_of(call.root, locals_);
+  step.in = mine.data;
+  step.count = mine.count;
+  if (at_root) step.outs = std::move(shares);
+  in_host(step, deadline);
+}
+
+// All ranks know the sizes of all parts: the agreement has compared them.
+void TwoLevel::all_gather(const Call& call, TimePoint deadline) {
+  const auto step_among = [&](const Ranks& ranks) {
+    Call step = step_of(call, OpType::all_gather);
+    for (const int rank : ranks) step.outs.push_back(call.outs[static_cast<std::size_t>(rank)]);
+    return step;
+  };
+  Call between = step_among(peers_);  // copies `in` first: it may be another rank's part
+  between.in = call.in;
+  between.count = call.count;
+  among_hosts(between, deadline);
+  for (const Ranks& ranks : on_host_) {
+    Call step = step_among(ranks);
+    const Part& mine = step.outs[static_cast<std::size_t>(local_rank_)];
+    step.in = mine.data;
+    step.count = mine.count;
+    in_host(std::move(step), deadline);
+  }
+}
+
+// Nothing is written to call.out, which may be an input, before all inputs have been read.
+void TwoLevel::reduce_scatter(const Call& call, TimePoint deadline) {
+  const std::size_t width = size_of(call.dtype);
+  std::uint64_t total = 0;
+  for (const int peer : peers_) total += call.ins[static_cast<std::size_t>(peer)].count;
+  std::byte* at = room(total * width);
+  Call between = later_step_of(call, OpType::reduce_scatter);
+  for (const Ranks& ranks : on_host_) {
+    Call step = step_of(call, OpType::reduce_scatter);
+    for (const int rank : ranks) step.ins.push_back(call.ins[static_cast<std::size_t>(rank)]);
+    step.out = at;
+    step.count = step.ins[static_cast<std::size_t>(local_rank_)].count;
+    between.ins.push_back({at, step.count});
+    at += step.count * width;
+    in_host(std::move(step), deadline);
+  }
+  between.out = call.out;
+  between.count = call.count;
+  among_hosts(between, deadline);
+  finish(call.dtype, call.reduce, call.out, call.count, size_);
 }
 
 }  // namespace distrun

@@ -19,7 +19,7 @@ namespace {
 using test::Post;
 using test::PostTransport;
 
-constexpr int kRanks = 5;
+constexpr int kRanks = 6;
 
 TimePoint soon() {
   return Clock::now() + std::chrono::seconds(20);
@@ -30,9 +30,10 @@ struct Way {
   std::size_t small;
   std::vector<int> host_of;
 };
-const Way kSmall{16384, {0, 1, 2, 3, 4}};
-const Way kRing{64, {0, 1, 2, 3, 4}};
-const Way kHosts{64, {0, 0, 1, 2, 2}};
+const Way kSmall{16384, {0, 1, 2, 3, 4, 5}};
+const Way kRing{64, {0, 1, 2, 3, 4, 5}};
+const Way kHosts{64, {0, 0, 1, 2, 2, 2}};
+const Way kEvenHosts{64, {0, 1, 0, 2, 1, 2}};
 
 // Through one post office for each host.
 class InHost final : public CallRunner {
@@ -79,7 +80,7 @@ INSTANTIATE_TEST_SUITE_P(RankOrder, EveryOperationInOrder, ::testing::ValuesIn(t
                          [](const auto& of) { return std::string(to_string(of.param)); });
 
 TEST_P(EveryOperationInOrder, GivesTheSameAsWithout) {
-  for (const Way& way : {kSmall, kRing}) {
+  for (const Way& way : {kSmall, kRing, kEvenHosts}) {
     on_ranks(way, true, [&](int rank, CallRunner& runner) {
       std::uint64_t sequence = 0;
       for (const test::Trial& trial : test::trials_of(GetParam(), kRanks, {0, 1, 83})) {
@@ -119,6 +120,7 @@ TEST(RankOrder, HasTheSameBitsWhicheverWayDataGoes) {
   const auto expected = sum(kSmall, true);
   EXPECT_EQ(sum(kRing, true), expected);
   EXPECT_EQ(sum(kHosts, true), expected);
+  EXPECT_EQ(sum(kEvenHosts, true), expected);
   // Without it they differ, or this would prove nothing.
   EXPECT_NE(sum(kHosts, false), sum(kRing, false));
 }
