@@ -1,9 +1,11 @@
 """all_reduce over two simulated hosts (tests/cluster) of two ranks each, ours against Gloo alone: part of row collectives.
 
 As a program, `rows_hosts.py ROUNDS SECONDS SIZE...` measures and prints JSON, {name: {size: [us]}}: it has to leave the machine's
-own network for that.
+own network for that. `rows_hosts.py --operation NAME [--ranks 2,2] ...` compares ours with and without shared memory inside the hosts,
+what two levels gain: {"levels:NAME": {size: [[us, us without, the median of the ratios]]}}.
 """
 
+import argparse
 import json
 import os
 import pathlib
@@ -20,7 +22,6 @@ import jobs  # noqa: E402
 from bench.measure import Figure, at_most, median, say  # noqa: E402
 
 NAMES = ("distrun", "gloo")
-RANKS_PER_HOST = 2
 
 
 def two_hosts(bench, sizes, name_of, rounds, seconds):
@@ -51,32 +52,41 @@ def two_hosts(bench, sizes, name_of, rounds, seconds):
 # ---- the measuring program ------------------------------------------------------------------------------------
 
 
-def once(lab, name, number, seconds, sizes):
-    """{size: us} of one job over both hosts."""
+def once(lab, name, number, seconds, sizes, ranks):
+    """{size: us, or as the program says it} of one job over all hosts, so many ranks on each."""
     folder = hosts.FOLDER / f"gloo.{number}"
     folder.mkdir()
     tool = pathlib.Path(os.environ["DISTRUN_BENCH_BIN"]) / "hosts_load"
     agents = [
-        host.start([jobs.BIN / "distrun", "--nnodes", len(lab), "--nproc-per-node", RANKS_PER_HOST, "--rdzv-backend", "c10d", "--rdzv-endpoint",
+        host.start([jobs.BIN / "distrun", "--nnodes", len(lab), "--nproc-per-node", here, "--rdzv-backend", "c10d", "--rdzv-endpoint",
                     f"h1:{jobs.PORT}", "--rdzv-id", f"load{number}", "--no-python", tool, name, folder, seconds, *sizes],
                    env={"GLOO_SOCKET_IFNAME": "eth0"})  # fmt: skip
-        for host in lab
+        for host, here in zip(lab, ranks, strict=True)
     ]
     for agent in agents:
         if agent.wait(110) != 0:
             raise RuntimeError(f"{name}: {agent}\n{agent.text()}")
     lines = [line.split() for agent in agents for line in agent.out().splitlines() if len(line.split()) == 4]
-    return dict(zip(sizes, (float(words[0]) for words in lines), strict=True))
+    figures = [[float(word) for word in words[:3]] for words in lines]
+    return dict(zip(sizes, figures if name.startswith("levels:") else [us[0] for us in figures], strict=True))
 
 
 def main():
-    rounds, seconds, *sizes = sys.argv[1:]
+    options = argparse.ArgumentParser()
+    options.add_argument("--operation")
+    options.add_argument("--ranks", default="2,2")
+    options.add_argument("rounds", type=int)
+    options.add_argument("seconds")
+    options.add_argument("sizes", nargs="+")
+    args = options.parse_args()
+    ranks = args.ranks.split(",")
+    names = (f"levels:{args.operation}",) if args.operation else NAMES
     hosts.enter()
-    took = {name: {size: [] for size in sizes} for name in NAMES}
-    with hosts.Lab(2) as lab:
-        for i in range(int(rounds)):
-            for j, name in enumerate(NAMES):
-                for size, us in once(lab, name, len(NAMES) * i + j, seconds, sizes).items():
+    took = {name: {size: [] for size in args.sizes} for name in names}
+    with hosts.Lab(len(ranks)) as lab:
+        for i in range(args.rounds):
+            for j, name in enumerate(names):
+                for size, us in once(lab, name, len(names) * i + j, args.seconds, args.sizes, ranks).items():
                     took[name][size].append(us)
     print(json.dumps(took))
 
