@@ -231,6 +231,7 @@ void Rendezvous::on_message(SessionId session, const Join& join) {
   if (join.held->round == record_.last && before_the_next &&
       !taken_seat(join.held->rank, join.node) && join.held->rank.value < record_.node_count) {
     member.rank = join.held->rank;  // nobody has its place yet
+    electors_.insert(join.node);
     ++seated_;
   }
   if (join.held->outcome) {
@@ -339,6 +340,7 @@ void Rendezvous::remove(SessionId session, HappeningKind how, const std::string&
   --seated_;
   if (!member.outcome && !member.draining) --working_;
   if (left) ++left_;
+  if (left) electors_.erase(member.join.node);
   if (left && member.join.hosts) incumbent_ = lowest_node();
   last_loss_ = text;
   hold_until_ = std::max(hold_until_, now_ + record_.terms.rejoin_wait);

@@ -217,7 +217,7 @@ class Rendezvous {
     int members = 0;
     int left = 0;
     NodeId incumbent;
-    std::set<NodeId> nodes;  // those that were here when the newer round was sealed
+    std::set<NodeId> nodes;
   };
   using Members = std::map<SessionId, Member>;  // in order of arrival
   // Epochs of one takeover differ by the successor's index; the last is for one that is none.
@@ -292,10 +292,15 @@ class Rendezvous {
   int seated_ = 0;     // members of the last round that are here
   int draining_ = 0;   // members that stop the workers of a round that is over for them
 
-  std::vector<bool> seat_succeeded_;     // by rank: also of those that have gone since
-  int left_ = 0;                         // seats of the last round that left for good
-  NodeId incumbent_;                     // decides a draw
-  std::vector<Successor> successors_;    // of the last sealed round
+  std::vector<bool> seat_succeeded_;   // by rank: also of those that have gone since
+  int left_ = 0;                       // seats of the last round that left for good
+  NodeId incumbent_;                   // decides a draw
+  std::vector<Successor> successors_;  // of the last sealed round
+  // Of the last round, as far as this coordinator sealed it itself or they showed that they hold
+  // it, but who left for good.  One that never heard of that round, because its connection broke
+  // first, comes back as a newcomer; it is the same process, and held by this coordinator all the
+  // same.
+  std::set<NodeId> electors_;
   std::vector<Electorate> electorates_;  // agent-hosted: of rounds before the last, oldest first
   std::uint64_t sealed_ping_ = 0;        // sent right behind the last Welcomes
   bool superseded_ = false;              // somebody knows a newer round than this coordinator

@@ -121,6 +121,7 @@ bool Rendezvous::replace_older_session(SessionId session, const Join& join) {
 void Rendezvous::seat_again(SessionId session, const Join& join) {
   Member& member = members_.at(session);
   member.rank = join.held->rank;
+  electors_.insert(join.node);
   ++seated_;
   ++working_;
   note(HappeningKind::reattach,
@@ -153,6 +154,7 @@ void Rendezvous::adopt(const Join& join) {
     }
   }
   working_ = seated_ = succeeded_ = left_ = 0;
+  electors_.clear();
   failure_.reset();
   adopted_ = new_epoch_ = true;
   record_.founder = join.held->founder;

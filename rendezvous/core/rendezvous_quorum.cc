@@ -19,7 +19,7 @@ bool Rendezvous::holds_quorum() const {
   int held = 0;
   bool incumbent = false;
   for (const auto& [session, member] : members_) {
-    if (!member.rank || !liveness_.held(session, now_)) continue;
+    if (!electors_.contains(member.join.node) || !liveness_.held(session, now_)) continue;
     ++held;
     if (member.join.node == incumbent_) incumbent = true;
   }

@@ -36,12 +36,9 @@ void Rendezvous::seal() {
   const int n = static_cast<int>(seats.size());
   const bool first = record_.last.generation.value < 0;
   if (authority_.host && !first) {
-    Electorate older{record_.node_count, left_, incumbent_, {}};
-    for (const auto& [session, member] : members_) {
-      if (member.rank) older.nodes.insert(member.join.node);
-    }
-    electorates_.push_back(std::move(older));
+    electorates_.push_back({record_.node_count, left_, incumbent_, electors_});
   }
+  electors_.clear();
   for (auto& [session, member] : members_) {
     member.rank.reset();
     member.outcome.reset();
@@ -78,6 +75,7 @@ void Rendezvous::seal() {
     const NodeRank rank(static_cast<int>(by_rank.size()));
     by_rank.push_back(&member);
     member.rank = rank;
+    electors_.insert(member.join.node);
     set_waiting(member, false);
     welcome.world_size += member.join.nproc;
     role_sizes[member.join.role] += member.join.nproc;

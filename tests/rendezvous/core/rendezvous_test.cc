@@ -527,6 +527,27 @@ TEST(RendezvousQuorum, AMinorityWithTheCoordinatorDoesNotGoOn) {
   EXPECT_THAT(hall.last<Waiting>(a)->why, HasSubstr("not a majority of round 0: 1 of 3"));
 }
 
+// They hung up before the Welcome came: none of them knows the round, and all are here.
+TEST(RendezvousQuorum, NodesThatNeverHeardOfTheirRoundGetTheNextOne) {
+  Hall hall(terms(3, 3, 1), hosted("host1.1"));
+  const std::vector<std::string> names{"host1", "host2", "host3"};
+  std::vector<SessionId> sessions;
+  for (int i = 1; i <= 3; ++i) hall.silence(SessionId(i));
+  for (const std::string& name : names) sessions.push_back(hall.join(name));
+  EXPECT_EQ(hall.generation(), 0);
+  for (const SessionId session : sessions) hall.close(session);
+  sessions.clear();
+  for (const std::string& name : names) sessions.push_back(hall.join(name));
+  hall.pass(5s);
+  EXPECT_EQ(hall.phase(), RoundPhase::sealed);
+  EXPECT_EQ(hall.generation(), 1);
+  hall.failed(sessions[1], 1);
+  hall.ended(sessions[0], RoundResult::stopped);
+  hall.ended(sessions[2], RoundResult::stopped);
+  hall.pass(5s);
+  EXPECT_EQ(hall.generation(), 2) << "and can go on as any other";
+}
+
 TEST(RendezvousQuorum, NodesThatLeftForGoodDoNotCount) {
   Hall hall(terms(1, 3), hosted("host1.1"));
   Join own = hall.a_join("host1");
