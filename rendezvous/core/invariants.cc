@@ -59,6 +59,12 @@ constexpr StateInvariant kStateInvariants[] = {
                             ranks.insert(*m.rank).second);
        });
      }},
+    {"whoever has a place in the last round is one of its electors",
+     [](const State& s) {
+       return all_members(s, [](const MemberState& m) { return !m.rank || m.elects; });
+     }},
+    {"a round has no more electors than places, but those that left for good",
+     [](const State& s) { return s.electors <= s.node_count - s.left; }},
     {"a job is over exactly if it says how",
      [](const State& s) { return (s.phase == RoundPhase::over) == s.over.has_value(); }},
     {"restarts never exceed the budget",

@@ -11,6 +11,14 @@
 // less time than the member waits in silence before it turns to another (member.h).  So two
 // coordinators never hold a quorum at one time, whatever the network does to messages between them.
 //
+// A member counts as the process that it is (NodeId), whether it knows of the round or not: if its
+// connection broke before the Welcome came, it is back as a newcomer, and one of the coordinator
+// that sealed the round.  That is as safe.  What is exclusive is the answer to a ping, and a member
+// that knows no round, or an older one, turns away no sooner than any other.  Whoever took over was
+// not there when the round was sealed, and counts only nodes that show that they hold it: some of
+// the same members.  And who got a newer round elsewhere shows that here when it comes back; this
+// coordinator refuses it, and acts no more.
+//
 // One more thing is needed.  A round that has just been sealed is not known to its members yet; if
 // the coordinator is lost now, others may find a quorum of the round before.  So until members that
 // are a quorum of that older round have shown that they know the new one, its coordinator acts only

@@ -127,6 +127,8 @@ RendezvousState Rendezvous::state() const {
   state.terms = record_.terms;
   state.last = record_.last;
   state.node_count = record_.node_count;
+  state.electors = static_cast<int>(electors_.size());
+  state.left = left_;
   state.restarts = record_.restarts;
   state.has_quorum = holds_quorum();
   for (const auto& [session, member] : members_) {
@@ -138,6 +140,7 @@ RendezvousState Rendezvous::state() const {
     shown.role = member.join.role;
     shown.session = session;
     shown.rank = member.rank;
+    shown.elects = electors_.contains(member.join.node);
     shown.asked = member.join.node_rank;
     shown.outcome = member.outcome;
     shown.waiting = member.waiting;
@@ -335,13 +338,17 @@ void Rendezvous::remove(SessionId session, HappeningKind how, const std::string&
   if (phase_ == RoundPhase::over) return;
   if (members_.size() <= kChatty) next_report_ = now_;
   note(how, text, &member);
-  if (!member.rank) return;
+  const bool seat_left = left && electors_.erase(member.join.node) > 0;
+  const bool host_left = seat_left && member.join.hosts;
+  if (seat_left) ++left_;
+  if (host_left) incumbent_ = lowest_node();
+  if (!member.rank) {
+    if (host_left) hand_over(text);
+    return;
+  }
 
   --seated_;
   if (!member.outcome && !member.draining) --working_;
-  if (left) ++left_;
-  if (left) electors_.erase(member.join.node);
-  if (left && member.join.hosts) incumbent_ = lowest_node();
   last_loss_ = text;
   hold_until_ = std::max(hold_until_, now_ + record_.terms.rejoin_wait);
   const bool done = member.outcome && member.outcome->result == RoundResult::succeeded;
@@ -356,7 +363,7 @@ void Rendezvous::remove(SessionId session, HappeningKind how, const std::string&
     membership_ = true;
     if (!spend_membership_change()) return;
   }
-  if (left && member.join.hosts) hand_over(text);
+  if (host_left) hand_over(text);
 }
 
 // The coordinator goes with this node; the others learn who decides a draw without it.

@@ -146,6 +146,7 @@ struct MemberState {
   std::string role;
   SessionId session;
   std::optional<NodeRank> rank;    // in the present or the last round
+  bool elects = false;             // was in the last round, be it without a Welcome (quorum.h)
   std::optional<NodeRank> asked;   // --node-rank
   std::optional<Outcome> outcome;  // of the last round; set: it is ready for the next, or done
   bool waiting = false;            // for the next round
@@ -162,6 +163,8 @@ struct RendezvousState {
   Terms terms;
   Fence last;          // the last sealed round
   int node_count = 0;  // of it
+  int electors = 0;    // of these, known to this coordinator and not gone for good
+  int left = 0;        // of these, gone for good
   int restarts = 0;
   bool has_quorum = true;
   std::vector<MemberState> members;  // in order of arrival
@@ -217,7 +220,7 @@ class Rendezvous {
     int members = 0;
     int left = 0;
     NodeId incumbent;
-    std::set<NodeId> nodes;
+    std::set<NodeId> nodes;  // electors_ of that time
   };
   using Members = std::map<SessionId, Member>;  // in order of arrival
   // Epochs of one takeover differ by the successor's index; the last is for one that is none.
@@ -261,6 +264,7 @@ class Rendezvous {
   bool taken_seat(NodeRank rank, const NodeId& node) const;
   Waiting waiting() const;  // as for a member without a place
 
+  int electors_here() const;
   bool holds_quorum() const;
   template <class Holds>
   bool is_quorum_of(const Electorate& older, Holds holds) const;
@@ -296,10 +300,8 @@ class Rendezvous {
   int left_ = 0;                       // seats of the last round that left for good
   NodeId incumbent_;                   // decides a draw
   std::vector<Successor> successors_;  // of the last sealed round
-  // Of the last round, as far as this coordinator sealed it itself or they showed that they hold
-  // it, but who left for good.  One that never heard of that round, because its connection broke
-  // first, comes back as a newcomer; it is the same process, and held by this coordinator all the
-  // same.
+  // Members of the last round: all whom this coordinator gave a place, or those who showed that
+  // they hold it; not who left for good.  Why also who never heard of it: quorum.h.
   std::set<NodeId> electors_;
   std::vector<Electorate> electorates_;  // agent-hosted: of rounds before the last, oldest first
   std::uint64_t sealed_ping_ = 0;        // sent right behind the last Welcomes

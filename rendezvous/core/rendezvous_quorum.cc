@@ -11,6 +11,12 @@ constexpr std::size_t kMaxElectorates = 8;
 
 }  // namespace
 
+int Rendezvous::electors_here() const {
+  return static_cast<int>(std::count_if(
+      members_.begin(), members_.end(),
+      [this](const auto& entry) { return electors_.contains(entry.second.join.node); }));
+}
+
 bool Rendezvous::holds_quorum() const {
   if (!authority_.host || authority_.rule != TakeoverRule::majority) return true;
   if (superseded_) return false;

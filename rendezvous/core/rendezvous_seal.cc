@@ -17,11 +17,12 @@ constexpr Duration kReport = std::chrono::seconds(2);
 
 void Rendezvous::seal() {
   const Terms& terms = record_.terms;
-  // Survivors before those who wait for a place, those in order of arrival.
+  // Survivors before those who wait for a place, those in order of arrival.  Also survivors that
+  // never heard of their round: without them nobody could show that it is over (confirm()).
   std::vector<SessionId> chosen;
   for (const bool survivors : {true, false}) {
     for (const auto& [session, member] : members_) {
-      if (!member.waiting || member.rank.has_value() != survivors) continue;
+      if (!member.waiting || electors_.contains(member.join.node) != survivors) continue;
       if (static_cast<int>(chosen.size()) < terms.max_nodes) chosen.push_back(session);
     }
   }
@@ -164,7 +165,7 @@ Waiting Rendezvous::waiting() const {
   }
   if (!waiting.quorum) {
     waiting.why = "not a majority of round " + std::to_string(record_.last.generation.value) +
-                  ": " + of(seated_, record_.node_count - left_) + " nodes";
+                  ": " + of(electors_here(), record_.node_count - left_) + " nodes";
   }
   return waiting;
 }

@@ -487,6 +487,39 @@ TEST(RendezvousTakeover, AMajorityGoesOn) {
   EXPECT_TRUE(hall.last<Disband>(d));
 }
 
+// It was in the round, perhaps; whoever took over knows only those who show that they were.
+TEST(RendezvousTakeover, WhoShowsNoRoundIsNotCounted) {
+  Hall hall(a_record(3), hosted("host2.1", 1));
+  hall.join(back(hall, "host2", 1, 3));
+  const SessionId c = hall.join("host3");
+  hall.pass(60s);
+  EXPECT_EQ(hall.phase(), RoundPhase::recovering);
+  EXPECT_FALSE(hall.state().has_quorum);
+  EXPECT_EQ(hall.rank(c), -1);
+}
+
+TEST(RendezvousTakeover, ARoundThatNobodyHeardOfIsFollowedByAnother) {
+  Hall hall(a_record(3), hosted("host2.1", 1));
+  std::vector<Join> joins{back(hall, "host1", 0, 3), back(hall, "host2", 1, 3),
+                          back(hall, "host3", 2, 3)};
+  std::vector<SessionId> sessions;
+  for (Join& join : joins) {
+    join.held->outcome.emplace();  // its workers are stopped
+    join.held->outcome->round = join.held->round;
+    sessions.push_back(hall.join(join));
+  }
+  hall.pass(5s);
+  ASSERT_EQ(hall.generation(), 5);
+  // What they hold is the round before: of that one, too, they are a majority.
+  for (const SessionId session : sessions) hall.close(session);
+  hall.join(joins[1]);
+  hall.pass(5s);
+  EXPECT_EQ(hall.generation(), 5);
+  hall.join(joins[2]);
+  hall.pass(60s);
+  EXPECT_EQ(hall.generation(), 6);
+}
+
 TEST(RendezvousTakeover, ANewEpochBegins) {
   Hall hall(a_record(2), Authority{"host2.1", 1, TakeoverRule::any});
   const SessionId b = hall.join(back(hall, "host2", 1, 2));
@@ -546,6 +579,114 @@ TEST(RendezvousQuorum, NodesThatNeverHeardOfTheirRoundGetTheNextOne) {
   hall.ended(sessions[2], RoundResult::stopped);
   hall.pass(5s);
   EXPECT_EQ(hall.generation(), 2) << "and can go on as any other";
+}
+
+// Round 0 of `count` nodes was sealed, and all of them hung up before its Welcome came.
+Hall a_round_that_nobody_heard_of(int min_nodes, int count) {
+  Hall hall(terms(min_nodes, count, 1), hosted("host1.1"));
+  std::vector<SessionId> sessions;
+  for (int i = 1; i <= count; ++i) {
+    hall.silence(SessionId(i));
+    Join join = hall.a_join("host" + std::to_string(i));
+    join.hosts = i == 1;
+    sessions.push_back(hall.join(join));
+  }
+  for (const SessionId session : sessions) hall.close(session);
+  return hall;
+}
+
+TEST(RendezvousQuorum, AMinorityThatNeverHeardOfItsRoundIsInTheNextOne) {
+  Hall hall(terms(3, 3), hosted("host1.1"));
+  const SessionId a = hall.join("host1");
+  const SessionId b = hall.join("host2");
+  hall.close(hall.join("host3"));
+  const SessionId c = hall.join("host3");
+  hall.ended(a, RoundResult::stopped);
+  hall.ended(b, RoundResult::stopped);
+  hall.pass(1s);
+  EXPECT_EQ(hall.generation(), 1);
+  EXPECT_EQ(hall.rank(c), 2);
+}
+
+TEST(RendezvousQuorum, AMajorityOfThemIsEnough) {
+  Hall hall = a_round_that_nobody_heard_of(1, 3);
+  hall.join("host2");
+  hall.pass(60s);
+  EXPECT_EQ(hall.generation(), 0);
+  hall.join("host3");
+  hall.pass(60s);
+  EXPECT_EQ(hall.generation(), 1);
+}
+
+TEST(RendezvousQuorum, OneOfThemThatLeavesForGoodDoesNotCount) {
+  Hall hall = a_round_that_nobody_heard_of(1, 5);
+  hall.join("host1");
+  hall.join("host2");
+  for (const char* host : {"host3", "host4", "host5"}) hall.say(hall.join(host), Leave{"done"});
+  hall.pass(60s);
+  EXPECT_EQ(hall.generation(), 1) << "two of the two that are left";
+}
+
+TEST(RendezvousQuorum, AnotherProcessOnOneOfTheirHostsDoesNotCount) {
+  Hall hall = a_round_that_nobody_heard_of(1, 3);
+  const SessionId a = hall.join("host1");
+  for (const char* host : {"host2", "host3"}) {
+    Join other = hall.a_join(host);
+    other.node = std::string(host) + ".2";
+    hall.join(other);
+  }
+  hall.pass(60s);
+  EXPECT_EQ(hall.generation(), 0);
+  EXPECT_THAT(hall.last<Waiting>(a)->why, HasSubstr("not a majority of round 0: 1 of 3"));
+}
+
+// It may have turned to another coordinator: its silence ends the vote, not the loss of its line.
+TEST(RendezvousQuorum, OneOfThemThatDoesNotAnswerDoesNotCount) {
+  Hall hall = a_round_that_nobody_heard_of(3, 3);
+  hall.join("host1");
+  const SessionId b = hall.join("host2");
+  EXPECT_TRUE(hall.state().has_quorum);
+  hall.silence(b);
+  hall.sleep(hall.state().terms.silence());
+  EXPECT_FALSE(hall.state().has_quorum);
+}
+
+TEST(RendezvousQuorum, OneOfThemThatFollowsAnotherCoordinatorEndsThisOnes) {
+  Hall hall = a_round_that_nobody_heard_of(3, 3);
+  hall.join("host1");
+  hall.close(hall.join("host2"));
+  Join elsewhere = hall.a_join("host2");
+  elsewhere.held = Held{{17, Generation(1)}, NodeRank(0), 3, 0, std::nullopt, "host1.1"};
+  const SessionId b = hall.join(elsewhere);
+  ASSERT_TRUE(hall.last<Refused>(b));
+  EXPECT_EQ(hall.last<Refused>(b)->code, RefusalCode::stale);
+  hall.join("host3");
+  hall.pass(60s);
+  EXPECT_EQ(hall.generation(), 0) << "two of three are here, and the job is another's";
+}
+
+// They have the older claim, and only they can show that the round before is over (quorum.h).
+TEST(RendezvousQuorum, TheyComeBeforeThoseWhoWaitForAPlace) {
+  Hall hall = a_round_that_nobody_heard_of(3, 5);
+  for (const char* host : {"host6", "host7", "host8"}) hall.join(host);
+  std::vector<SessionId> sessions;
+  for (const char* host : {"host1", "host2", "host3"}) sessions.push_back(hall.join(host));
+  hall.pass(60s);
+  EXPECT_EQ(hall.generation(), 1);
+  for (const SessionId session : sessions) EXPECT_GE(hall.rank(session), 0);
+}
+
+TEST(RendezvousQuorum, AHostThatNeverHeardNamesWhoDecidesWithoutIt) {
+  Hall hall(terms(1, 3), hosted("host1.1"));
+  Join own = hall.a_join("host1");
+  own.hosts = true;
+  const SessionId a = hall.join(own);
+  const SessionId b = hall.join("host2");
+  hall.join("host3");
+  hall.close(a);
+  hall.say(hall.join(own), Leave{"stopped by SIGTERM"});
+  EXPECT_EQ(hall.last<Disband>(b)->heir, "host2.1");
+  EXPECT_EQ(hall.last<Disband>(b)->left, 1);
 }
 
 TEST(RendezvousQuorum, NodesThatLeftForGoodDoNotCount) {
