@@ -222,7 +222,7 @@ void Rendezvous::on_message(SessionId session, const Join& join) {
     set_waiting(member, true);
     return note(HappeningKind::join, join.host + " waits for a round", &member);
   }
-  if (join.held->round == record_.last && phase_ == RoundPhase::recovering) {
+  if (holds_last(join) && phase_ == RoundPhase::recovering) {
     return seat_again(session, join);
   }
   // Its round is over, or it was taken for lost: it begins anew once its workers are stopped.
@@ -231,8 +231,8 @@ void Rendezvous::on_message(SessionId session, const Join& join) {
        &member);
   const bool before_the_next = phase_ == RoundPhase::ended || phase_ == RoundPhase::gathering ||
                                phase_ == RoundPhase::last_call;
-  if (join.held->round == record_.last && before_the_next &&
-      !taken_seat(join.held->rank, join.node) && join.held->rank.value < record_.node_count) {
+  if (holds_last(join) && before_the_next && !taken_seat(join.held->rank, join.node) &&
+      join.held->rank.value < record_.node_count) {
     member.rank = join.held->rank;  // nobody has its place yet
     electors_.insert(join.node);
     ++seated_;

@@ -273,6 +273,7 @@ class Rendezvous {
   void ping_now(SessionId session);
   bool knows_newer(const Join& join) const;
   bool of_another_job(const Join& join) const;
+  bool holds_last(const Join& join) const;
   void direct_elsewhere(const Join& coordinator);
   bool scales_up() const;
   TimePoint join_deadline() const { return gathering_since_ + record_.terms.join_timeout; }

@@ -55,7 +55,7 @@ std::optional<Refused> Rendezvous::refusal(const Join& join) const {
     return refuse(RefusalCode::stale, "the coordinator knows of no round after " +
                                           std::to_string(record_.last.generation.value));
   }
-  if (join.held && join.held->round == record_.last && phase_ == RoundPhase::recovering &&
+  if (holds_last(join) && phase_ == RoundPhase::recovering &&
       (join.held->rank.value < 0 || join.held->rank.value >= record_.node_count ||
        taken_seat(join.held->rank, join.node))) {
     return refuse(
@@ -142,6 +142,11 @@ bool Rendezvous::knows_newer(const Join& join) const {
 bool Rendezvous::of_another_job(const Join& join) const {
   return !authority_.host && join.held && record_.last.generation.value >= 0 &&
          join.held->founder != record_.founder;
+}
+
+// Two jobs of one name may have rounds of one number: an endpoint without memory, and what it left.
+bool Rendezvous::holds_last(const Join& join) const {
+  return join.held && join.held->round == record_.last && join.held->founder == record_.founder;
 }
 
 void Rendezvous::adopt(const Join& join) {

@@ -498,6 +498,18 @@ TEST(RendezvousTakeover, WhoShowsNoRoundIsNotCounted) {
   EXPECT_EQ(hall.rank(c), -1);
 }
 
+// An endpoint without memory began the job anew, and took in nodes of the first one.
+TEST(RendezvousTakeover, ARoundOfThatNumberInAnotherJobIsNotCounted) {
+  Hall hall(a_record(3), hosted("host2.1", 1));
+  hall.join(back(hall, "host2", 1, 3));
+  Join other = back(hall, "host3", 2, 3);
+  other.held->founder = "host9.1";
+  hall.join(other);
+  hall.pass(60s);
+  EXPECT_EQ(hall.phase(), RoundPhase::recovering);
+  EXPECT_FALSE(hall.state().has_quorum);
+}
+
 TEST(RendezvousTakeover, ARoundThatNobodyHeardOfIsFollowedByAnother) {
   Hall hall(a_record(3), hosted("host2.1", 1));
   std::vector<Join> joins{back(hall, "host1", 0, 3), back(hall, "host2", 1, 3),
