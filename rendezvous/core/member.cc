@@ -346,6 +346,8 @@ void Member::attach(int dial) {
   lost_since_.reset();
   pause_until_.reset();
   line.answer_by.reset();
+  // A host whose own line broke pauses before it dials again; its look at the others goes on.
+  if (phase_ == MemberPhase::pausing) enter(MemberPhase::dialing);
   enter(MemberPhase::attached);
   if (const auto waiting = std::exchange(line.waiting, std::nullopt)) take_waiting(*waiting);
   tell_pending(line);

@@ -113,6 +113,16 @@ TEST_F(HostTest, YieldsToOneThatHasAQuorum) {
   EXPECT_FALSE(member.hosting());
 }
 
+TEST_F(HostTest, YieldsAlsoWhileItsOwnLineIsBroken) {
+  const int dial = look("addr-d:7000");
+  connected(dial);
+  closed(6);
+  ASSERT_EQ(member.phase(), MemberPhase::pausing);
+  ping(dial, 5, kRound, true);
+  EXPECT_FALSE(member.hosting());
+  EXPECT_EQ(member.coordinator(), (Contact{"addr-d", 7000}));
+}
+
 TEST_F(HostTest, YieldsToAnEarlierOneWithoutAQuorum) {
   const int dial = look("addr-a:7000");
   connected(dial);
