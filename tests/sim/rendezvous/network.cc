@@ -247,6 +247,28 @@ void Network::close(SocketId socket) {
   shut(socket, false);
 }
 
+void Network::sever(SocketId socket) {
+  for (const SocketId one : {socket, peer(socket)}) {
+    Connection* connection = find(one);
+    if (!connection || !connection->ends[side(one)].open) continue;
+    End& end = connection->ends[side(one)];
+    end.open = false;
+    end.gone = true;
+    // Not at once: whoever severs it may be one of the two.
+    agenda_.after(0s, [this, id = end.process, one] {
+      tell(id, [this, id, one] {
+        if (processes_[index(id)].sockets.erase(one) > 0) {
+          processes_[index(id)].program->closed(one);
+        }
+      });
+    });
+  }
+  if (Connection* connection = find(socket)) {
+    for (End& end : connection->ends) end.gone = true;
+    tidy(socket);
+  }
+}
+
 void Network::append(SocketId from, Packet packet) {
   Stream& stream = find(from)->streams[side(from)];
   stream.window.push_back(std::move(packet));

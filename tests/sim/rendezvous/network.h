@@ -93,6 +93,8 @@ class Network {
   void send(SocketId socket, Payload payload);
   // Once all that was sent is written; nothing more is told about it.
   void close(SocketId socket);
+  // Both ends hear that it is gone; what was on its way is, too.
+  void sever(SocketId socket);
   HostId peer_host(SocketId socket) const;
 
   long packets() const { return packets_; }

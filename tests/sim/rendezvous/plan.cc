@@ -92,7 +92,9 @@ Fault draw_fault(Random& random) {
                                   FaultKind::leave,
                                   FaultKind::newcomer,
                                   FaultKind::newcomer,
-                                  FaultKind::stranger};
+                                  FaultKind::stranger,
+                                  FaultKind::break_at_seal,
+                                  FaultKind::break_at_seal};
   Fault fault;
   fault.kind = kKinds[static_cast<std::size_t>(between(random, 0, std::ssize(kKinds) - 1))];
   fault.at = millis(random, 0, 50'000);
@@ -135,6 +137,8 @@ std::string_view to_string(FaultKind kind) {
       return "a node comes late";
     case FaultKind::stranger:
       return "a stranger calls";
+    case FaultKind::break_at_seal:
+      return "connections break at the next seal";
   }
   return "?";
 }
@@ -154,12 +158,18 @@ Plan draw_plan(Random& random) {
   plan.weather = draw_weather(random);
   plan.nodes = draw_nodes(random, count, plan.terms);
 
-  const int mood = between(random, 0, 4);
+  const int mood = between(random, 0, 5);
   const int faults = mood == 0   ? 0
                      : mood == 1 ? 1
                      : mood == 2 ? between(random, 2, 4)
+                     : mood == 5 ? between(random, 1, 6)
                                  : between(random, 4, 16);
-  for (int i = 0; i < faults; ++i) plan.faults.push_back(draw_fault(random));
+  for (int i = 0; i < faults; ++i) {
+    Fault fault = draw_fault(random);
+    // Worlds in which all machines live have something to lose: see kGoesOn.
+    if (mood == 5) fault.kind = FaultKind::break_at_seal;
+    plan.faults.push_back(fault);
+  }
   plan.faults_end = faults == 0 ? Duration(10s) : kFaultsLast;
 
   plan.work = millis(random, 500, chance(random, 0.5) ? 10'000 : 70'000);
@@ -175,6 +185,12 @@ Plan draw_plan(Random& random) {
   plan.patience = std::chrono::seconds(between(random, 30, 90));
   plan.takeover_patience = std::chrono::seconds(between(random, 10, 30));
   return plan;
+}
+
+bool Plan::only_connections_break() const {
+  return weather.loss <= 0.01 && std::all_of(faults.begin(), faults.end(), [](const Fault& fault) {
+           return fault.kind == FaultKind::break_at_seal;
+         });
 }
 
 Duration settling_bound(const Plan& plan) {

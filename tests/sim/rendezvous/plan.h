@@ -36,6 +36,7 @@ enum class FaultKind {
   leave,              // the operator stops one agent
   newcomer,           // a further node
   stranger,           // bad bytes, other flags, other token, other version, silence
+  break_at_seal,      // connections of the coordinator, between a seal and its Welcomes
 };
 std::string_view to_string(FaultKind kind);
 
@@ -72,6 +73,8 @@ struct Plan {
   Duration patience{};
   Duration takeover_patience{};
 
+  // Connections break, and nothing else goes wrong with machines, network or coordinator.
+  bool only_connections_break() const;
   // Nothing goes wrong with machines, network or coordinator.
   bool calm() const { return faults.empty() && weather.loss <= 0.01; }
 };

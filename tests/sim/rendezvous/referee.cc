@@ -19,6 +19,10 @@ bool same_end(const Over& a, const Over& b) {
   return a.result == b.result && a.exit_code == b.exit_code && a.report == b.report;
 }
 
+bool had_a_round(const RendezvousState& state) {
+  return state.last.generation.value >= 0;
+}
+
 bool same_failure(const Failure& a, const Failure& b) {
   return a.host == b.host && a.rank == b.rank && a.pid == b.pid && a.exit_code == b.exit_code;
 }
@@ -26,9 +30,9 @@ bool same_failure(const Failure& a, const Failure& b) {
 }  // namespace
 
 std::vector<std::string_view> Referee::sentences() {
-  return {kRanks,     kAgree,   kWorkers,    kFences,   kStart,   kOneJob,
-          kNoWayBack, kBudget,  kStores,     kQuorum,   kHealthy, kSameEnd,
-          kCause,     kSettles, kNobodyLeft, kFewDials, kOneSeat, kEdges};
+  return {kRanks,  kAgree,      kWorkers,  kFences,  kStart,   kOneJob, kNoWayBack,
+          kBudget, kStores,     kQuorum,   kHealthy, kSameEnd, kCause,  kSettles,
+          kGoesOn, kNobodyLeft, kFewDials, kOneSeat, kEdges};
 }
 
 const NodeId& Referee::id_of(const Node& node) {
@@ -49,6 +53,12 @@ bool Referee::healthy(HostId host) const {
   if (troubles != troubles_.end() && troubles->second > 0) return false;
   const auto ended = trouble_ended_.find(host);
   return ended == trouble_ended_.end() || stage_.agenda.now() - ended->second > kAftermath;
+}
+
+bool Referee::all_there() const {
+  return stage_.plan.only_connections_break() &&
+         std::none_of(nodes_.begin(), nodes_.end(),
+                      [](const auto& node) { return node.second->agent().stopping(); });
 }
 
 // ---- coordinators ------------------------------------------------------------------------------
@@ -102,6 +112,8 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
       seen("a coordinator learns of a round");
     }
     if (!was->second.over && after.over) {
+      require(!had_a_round(after) || after.over->result != OverResult::timed_out || !all_there(),
+              kGoesOn);
       // Newcomers who were left behind by a job that found no majority are not that job.
       const bool hearsay = seat.authority().host && !after.has_quorum;
       check_end(seat, hearsay ? ++last_job_ : job_of_seat_[&seat], *after.over);
@@ -134,7 +146,7 @@ void Referee::check_quorum(Seat& seat) {
   const auto holds = [this](const Seat& one) {
     const auto state = one.states().find(kJob);
     return one.authority().host && one.authority().rule == TakeoverRule::majority &&
-           state != one.states().end() && state->second.last.generation.value >= 0 &&
+           state != one.states().end() && had_a_round(state->second) &&
            state->second.phase != RoundPhase::over && state->second.has_quorum &&
            stage_.network.alive(one.process()) && !stage_.network.paused(one.process());
   };
@@ -223,7 +235,12 @@ void Referee::member_handled(const Node& node, MemberPhase before, const member:
   for (const member::Effect& effect : effects) {
     if (std::holds_alternative<member::Host>(effect)) seen("a node takes over");
     if (std::holds_alternative<member::StopHosting>(effect)) seen("a host yields");
-    if (std::holds_alternative<member::NoRound>(effect)) seen("a node gives up");
+    if (const auto* none = std::get_if<member::NoRound>(&effect)) {
+      require(none->reason != member::GaveUp::closed ||
+                  none->why.find("majority") == std::string::npos || !all_there(),
+              kGoesOn);
+      seen("a node gives up");
+    }
   }
 }
 

@@ -46,6 +46,8 @@ class Referee {
   static constexpr std::string_view kSameEnd = "the job ends alike on every node";
   static constexpr std::string_view kCause = "the reported failure is the one that came first";
   static constexpr std::string_view kSettles = "after the last fault the job runs or is over";
+  static constexpr std::string_view kGoesOn =
+      "a job whose nodes are all there does not end for want of a majority";
   static constexpr std::string_view kNobodyLeft = "a node that is left alone finds the end";
   static constexpr std::string_view kFewDials = "a node dials no more than it may";
   static constexpr std::string_view kOneSeat = "a node hosts one coordinator";
@@ -61,10 +63,16 @@ class Referee {
   // A fault begins or has ended at this host, or between it and others.
   void trouble_begins(HostId host) { ++troubles_[host]; }
   void trouble_ends(HostId host);
+  void connection_breaks(HostId host) {
+    trouble_begins(host);
+    trouble_ends(host);
+  }
 
   void seat_opens(Seat& seat);
   void seat_takes_over(const Seat& seat);
   void seat_closes(Seat& seat);
+  // The daemon is back, and its journal knows of no end: it died before it could save one.
+  void end_was_not_saved() { ends_.erase(daemon_job_); }
   void seat_handled(Seat& seat, const std::map<std::string, RendezvousState>& before,
                     const Event& event, const Effects& effects);
   void coordinator_says(const Seat& seat, const CoordinatorMessage& message);
@@ -105,6 +113,7 @@ class Referee {
   void check_quorum(Seat& seat);
   void check_loss(const Seat& seat, const RendezvousState& before, const NodeId& node);
   bool healthy(HostId host) const;
+  bool all_there() const;  // in a world that loses nothing but connections
   bool one_job() const { return stage_.plan.rule != TakeoverRule::any; }
 
   Stage& stage_;

@@ -48,10 +48,10 @@ void expect_every_situation(const Coverage& coverage) {
         "join is noted",           "reattach is noted",    "refuse is noted",
         "seal is noted",           "failure is noted",     "leave is noted",
         "loss is noted",           "disband is noted",     "restart is noted",
-        "takeover is noted",       "over is noted"}) {
+        "takeover is noted",       "over is noted",        "connections break at a seal"}) {
     EXPECT_TRUE(seen.contains(situation)) << situation;
   }
-  for (int kind = 0; kind <= static_cast<int>(FaultKind::stranger); ++kind) {
+  for (int kind = 0; kind <= static_cast<int>(FaultKind::break_at_seal); ++kind) {
     const std::string fault(to_string(static_cast<FaultKind>(kind)));
     EXPECT_TRUE(seen.contains("fault: " + fault)) << fault;
   }

@@ -3,12 +3,14 @@
 #include "tests/sim/rendezvous/referee.h"
 #include "tests/sim/rendezvous/transcript.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
 namespace distrun::rendezvous::sim {
 
 using distrun::sim::between;
+using distrun::sim::chance;
 using distrun::sim::micros;
 using distrun::sim::millis;
 
@@ -115,7 +117,24 @@ void Seat::feed(const Event& event) {
   if (*alive) arm();
 }
 
+void Seat::break_connections(const Effects& effects) {
+  const bool seals = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
+    const auto* send = std::get_if<Send>(&effect);
+    return send && std::holds_alternative<Welcome>(send->message);
+  });
+  if (!seals) return;
+  const double each = std::exchange(breaks_at_seal_, 0);
+  for (const auto& [socket, session] : sessions_) {
+    if (!chance(stage_.random, each)) continue;
+    stage_.referee.connection_breaks(stage_.network.peer_host(socket));
+    stage_.referee.connection_breaks(stage_.network.host_of(process_));
+    stage_.network.sever(socket);
+  }
+  stage_.referee.seen("connections break at a seal");
+}
+
 void Seat::apply(const Effects& effects) {
+  if (breaks_at_seal_ > 0) break_connections(effects);
   // Somewhere between two effects, or after all of them.
   const int dies_at = die_ ? between(stage_.random, 0, static_cast<int>(effects.size())) : -1;
   int number = 0;

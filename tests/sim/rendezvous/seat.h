@@ -32,6 +32,8 @@ class Seat {
 
   // Dies in the middle of what it does next.
   void die_soon(std::function<void()> die) { die_ = std::move(die); }
+  // At the next seal connections break, each with that chance, before their Welcome is on its way.
+  void break_at_seal(double chance) { breaks_at_seal_ = chance; }
   bool empty() const { return sessions_.empty(); }
   double core_seconds() const { return core_seconds_; }  // of CPU, if not careful
   const std::string& name() const { return name_; }
@@ -45,6 +47,7 @@ class Seat {
  private:
   void feed(const Event& event);
   void apply(const Effects& effects);
+  void break_connections(const Effects& effects);
   void arm();
 
   Stage& stage_;
@@ -61,6 +64,7 @@ class Seat {
   std::optional<TimePoint> armed_;
   int timer_ = 0;
   std::function<void()> die_;
+  double breaks_at_seal_ = 0;
   double core_seconds_ = 0;
   std::map<std::string, RendezvousState> states_;  // after the last event
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

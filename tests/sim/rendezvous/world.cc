@@ -29,6 +29,8 @@ void Daemon::start() {
   stage_.network.listen(process, kPort);
   seat_ = std::make_unique<Seat>(stage_, process, "distrund", CoordinatorLimits{}, Authority{},
                                  &journal_);
+  const auto ours = journal_.find(kJob);
+  if (ours == journal_.end() || !ours->second.over) stage_.referee.end_was_not_saved();
   for (const auto& [job, record] : journal_) seat_->restore(record);
 }
 
@@ -329,6 +331,13 @@ void World::strike(const Fault& fault) {
       if (!network_.is_up(host)) return;
       strangers_.push_back(std::make_unique<Stranger>(stage_, host, endpoint_, fault.other));
       break;
+    case FaultKind::break_at_seal: {
+      Node* hosting = hosting_node();
+      Seat* seat = daemon_ ? daemon_->seat() : hosting ? hosting->seat() : nullptr;
+      if (!seat) return;
+      seat->break_at_seal(fault.returns ? 0.5 : 0.9);
+      break;
+    }
   }
   referee_.seen("fault: " + std::string(to_string(fault.kind)));
 }
@@ -345,6 +354,10 @@ void World::end_faults() {
   if (daemon_) {
     boot_host(daemon_->host());
     if (!daemon_->alive()) daemon_->start();
+    daemon_->seat()->break_at_seal(0);
+  }
+  for (const auto& node : nodes_) {
+    if (node->seat()) node->seat()->break_at_seal(0);
   }
 }
 
