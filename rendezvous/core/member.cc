@@ -222,7 +222,10 @@ void Member::take_waiting(const Waiting& waiting) {
 void Member::on_message(int dial, const Disband& disband) {
   if (disband.round != round_ || !has_round()) return;
   if (dial != attached_) {
-    if (attached_ != 0 || hosting_) return;  // the ping that follows decides
+    if (attached_ != 0 || hosting_) {  // the ping that follows decides
+      lines_.at(dial).disband = disband;
+      return;
+    }
     attach(dial);
   }
   left_ = std::max(left_, disband.left);
@@ -351,6 +354,7 @@ void Member::attach(int dial) {
   enter(MemberPhase::attached);
   if (const auto waiting = std::exchange(line.waiting, std::nullopt)) take_waiting(*waiting);
   tell_pending(line);
+  if (const auto disband = std::exchange(line.disband, std::nullopt)) on_message(dial, *disband);
 }
 
 void Member::place(const Welcome& welcome) {

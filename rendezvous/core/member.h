@@ -234,6 +234,7 @@ class Member {
     bool told = false;                   // with the outcome of the last round
     std::optional<TimePoint> answer_by;  // joined: the first good word
     std::optional<Waiting> waiting;      // came before that
+    std::optional<Disband> disband;      // likewise
   };
   using Lines = std::map<int, Line>;
 

@@ -123,6 +123,16 @@ TEST_F(HostTest, YieldsAlsoWhileItsOwnLineIsBroken) {
   EXPECT_EQ(member.coordinator(), (Contact{"addr-d", 7000}));
 }
 
+TEST_F(HostTest, HearsThatItsRoundIsOverFromTheOneItYieldsTo) {
+  const int dial = look("addr-d:7000");
+  connected(dial);
+  Disband disband;
+  disband.round = kRound;
+  disband.why = "a worker failed";
+  EXPECT_THAT(receive(dial, disband), IsEmpty());
+  EXPECT_THAT(ping(dial, 5, kRound, true), Contains("disbanded 0/3"));
+}
+
 TEST_F(HostTest, YieldsToAnEarlierOneWithoutAQuorum) {
   const int dial = look("addr-a:7000");
   connected(dial);
