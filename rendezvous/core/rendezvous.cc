@@ -341,7 +341,11 @@ void Rendezvous::remove(SessionId session, HappeningKind how, const std::string&
   const bool seat_left = left && electors_.erase(member.join.node) > 0;
   const bool host_left = seat_left && member.join.hosts;
   if (seat_left) ++left_;
-  if (host_left) incumbent_ = lowest_node();
+  // Only who decides a draw passes that on, and only here: while it lives, or may have told
+  // another, a second one would be named.
+  if (host_left && member.join.node == incumbent_ && authority_.host == incumbent_) {
+    incumbent_ = lowest_node();
+  }
   if (!member.rank) {
     if (host_left) hand_over(text);
     return;

@@ -532,6 +532,20 @@ TEST(RendezvousTakeover, ARoundThatNobodyHeardOfIsFollowedByAnother) {
   EXPECT_EQ(hall.generation(), 6);
 }
 
+// host1 decides draws in that round, and may be alive with a half of its own.
+TEST(RendezvousTakeover, AHostThatLeavesNamesNobodyInsteadOfAnotherWhoDecides) {
+  Record record = a_record(4);
+  record.coordinator = "host1.1";
+  Hall hall(record, hosted("host2.1", 1));
+  Join own = back(hall, "host2", 1, 4);
+  own.hosts = true;
+  const SessionId b = hall.join(own);
+  const SessionId c = hall.join(back(hall, "host3", 2, 4));
+  hall.join(back(hall, "host4", 3, 4));
+  hall.say(b, Leave{"stopped by SIGTERM"});
+  EXPECT_EQ(hall.last<Disband>(c)->heir, "host1.1");
+}
+
 TEST(RendezvousTakeover, ANewEpochBegins) {
   Hall hall(a_record(2), Authority{"host2.1", 1, TakeoverRule::any});
   const SessionId b = hall.join(back(hall, "host2", 1, 2));
