@@ -98,8 +98,10 @@ void Referee::seat_handled(Seat& seat, const std::map<std::string, RendezvousSta
   for (const auto& [job, after] : seat.states()) {
     const auto was = before.find(job);
     if (broken_.empty()) broken_ = broken_invariant(after);
-    if (was == before.end() || forgotten) continue;
-    if (broken_.empty()) broken_ = broken_step(was->second, after, effects);
+    if (forgotten) continue;
+    const RendezvousState& earlier = was == before.end() ? none : was->second;
+    if (broken_.empty()) broken_ = broken_step(earlier, after, effects);
+    if (was == before.end()) continue;
     if (was->second.phase != after.phase) {
       coverage_.round_edges.insert({was->second.phase, after.phase});
     }
@@ -271,9 +273,11 @@ void Referee::group_starts(const Node& node, const Welcome&) {
   const Key key = last_round_.at(node.id());
   rounds_[key].running.insert(node.id());
   if (!runs_whole(key) || !one_job()) return;
+  // Of a coordinator that nobody can replace, and that asks no majority.
+  const bool runs_on_beside = stage_.plan.daemon || stage_.plan.rule == TakeoverRule::never;
   const auto newest = newest_whole_.find(key.first);
   if (newest != newest_whole_.end() && key.second < newest->second) {
-    require(stage_.plan.daemon, kNoWayBack);
+    require(runs_on_beside, kNoWayBack);
     return seen("a round beyond the coordinator's reach runs on beside the next");
   }
   newest_whole_[key.first] = key.second;
@@ -282,7 +286,7 @@ void Referee::group_starts(const Node& node, const Welcome&) {
     if (other.first != key.first) {
       // An endpoint without memory may gather newcomers into a job of their own.
       seen("a second job beside one that runs");
-    } else if (stage_.plan.daemon) {
+    } else if (runs_on_beside) {
       // Workers go on while the coordinator is away, which does not wait for those it cannot reach.
       seen("a round beyond the coordinator's reach runs on beside the next");
     } else {
